@@ -1,0 +1,191 @@
+"""Every error the package raises, in one tree.
+
+::
+
+    RetrievalExtError
+    ├─ ConfigurationError (ValueError)          a bad argument
+    │  └─ InvalidFilterError                    a filter that cannot mean anything
+    ├─ CompositionError (TypeError)             two stages that do not fit
+    ├─ MissingDependencyError (ImportError)     an extra that is not installed
+    ├─ ScoreError (ValueError)                  a None or non-finite score entered a formula
+    ├─ ScopeError (PermissionError)
+    │  ├─ ScopeRequiredError                    a query without a scope where one is required
+    │  └─ ScopeViolationError                   a hit from outside the scope or the filters
+    ├─ ExecutionError (RuntimeError)
+    │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
+    │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
+    │  └─ TooFewLegsError                       fewer legs answered than must
+    ├─ StoreError
+    │  ├─ NodeNotFoundError (KeyError)
+    │  ├─ DuplicateNodeError
+    │  ├─ UnsupportedFilterError (NotImplementedError)
+    │  ├─ UnsupportedModeError (NotImplementedError)
+    │  ├─ DimensionMismatchError (ValueError)
+    │  ├─ ModelMismatchError (ValueError)
+    │  ├─ StoreFormatError                      a directory that holds no store, or a newer one
+    │  ├─ StoreClosedError
+    │  └─ StoreUnavailableError (ConnectionError)
+    └─ IngestionError                           documents that could not be added
+
+Each leaf also inherits the built-in that callers expect, so ``except ValueError`` keeps working.
+"""
+
+from collections.abc import Mapping
+
+
+class RetrievalExtError(Exception):
+    """Root of every error raised by this package."""
+
+    # KeyError.__str__ would print the message in quotes.
+    __str__ = Exception.__str__
+
+
+class ConfigurationError(RetrievalExtError, ValueError):
+    """An argument has a value that cannot work; the message says which would."""
+
+
+class InvalidFilterError(ConfigurationError):
+    """A metadata filter that cannot mean anything, refused before it reaches a store."""
+
+
+class CompositionError(RetrievalExtError, TypeError):
+    """Two stages that do not fit; the message holds the corrected expression."""
+
+
+class MissingDependencyError(RetrievalExtError, ImportError):
+    """A feature whose extra, or whose package where no extra brings it, is not installed.
+
+    Attributes:
+        extra: Name of the extra that brings the missing package; empty when none does.
+        package: What pip is to install.
+    """
+
+    def __init__(self, feature: str, extra: str = "", *, package: str = "") -> None:
+        what = f"the package {package!r}" if package else f"the extra {extra!r}"
+        self.extra = extra
+        self.package = package or f"llama-retrieval-ext[{extra}]"
+        super().__init__(f"{feature} needs {what}: pip install '{self.package}'")
+
+
+class ScoreError(RetrievalExtError, ValueError):
+    """A score that is None or not finite entered a formula."""
+
+
+class ScopeError(RetrievalExtError, PermissionError):
+    """The isolation of tenants and knowledge bases was, or would be, broken."""
+
+
+class ScopeRequiredError(ScopeError):
+    """A query without a scope reached a knowledge base that requires one."""
+
+
+class ScopeViolationError(ScopeError):
+    """A store returned a hit from outside the query's scope or filters; it was dropped.
+
+    Attributes:
+        node_ids: The dropped hits.
+    """
+
+    def __init__(self, message: str, node_ids: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.node_ids = node_ids
+
+
+class ExecutionError(RetrievalExtError, RuntimeError):
+    """A plan could not be carried out."""
+
+
+class DeadlineExceededError(ExecutionError, TimeoutError):
+    """The time of a query, or of one of its legs, ran out."""
+
+
+class CircuitOpenError(ExecutionError):
+    """A leg failed so often that it is left alone for a while."""
+
+
+class TooFewLegsError(ExecutionError):
+    """Fewer legs answered than the composite needs.
+
+    Attributes:
+        causes: What went wrong in each leg, by its name.
+    """
+
+    def __init__(self, message: str, causes: Mapping[str, BaseException]) -> None:
+        super().__init__(message)
+        self.causes = dict(causes)
+
+
+class StoreError(RetrievalExtError):
+    """Something is wrong with, or in, a store."""
+
+
+class NodeNotFoundError(StoreError, KeyError):
+    """No node has this id.
+
+    Attributes:
+        node_id: The id that was asked for.
+    """
+
+    def __init__(self, message: str, node_id: str) -> None:
+        super().__init__(message)
+        self.node_id = node_id
+
+
+class DuplicateNodeError(StoreError):
+    """A node id is already in use by somebody else.
+
+    Attributes:
+        node_id: The id in question.
+    """
+
+    def __init__(self, message: str, node_id: str) -> None:
+        super().__init__(message)
+        self.node_id = node_id
+
+
+class UnsupportedFilterError(StoreError, NotImplementedError):
+    """A backend cannot evaluate this filter, and it must not be dropped silently.
+
+    Attributes:
+        operator: The operator that is not supported, as in LlamaIndex's ``FilterOperator``.
+    """
+
+    def __init__(self, message: str, operator: str) -> None:
+        super().__init__(message)
+        self.operator = operator
+
+
+class UnsupportedModeError(StoreError, NotImplementedError):
+    """A backend does not serve this kind of search."""
+
+
+class DimensionMismatchError(StoreError, ValueError):
+    """A vector does not have the dimension of the store."""
+
+
+class ModelMismatchError(StoreError, ValueError):
+    """A knowledge base was made with another embedding model."""
+
+
+class StoreFormatError(StoreError):
+    """A directory that holds no store of ours, or one from a newer version."""
+
+
+class StoreClosedError(StoreError):
+    """The store was used after ``close()``."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The engine cannot be reached, is locked, or has no room left."""
+
+
+class IngestionError(RetrievalExtError):
+    """Documents could not be added; the rest of the batch was.
+
+    Attributes:
+        failures: What went wrong with each document, by its id.
+    """
+
+    def __init__(self, message: str, failures: Mapping[str, BaseException]) -> None:
+        super().__init__(message)
+        self.failures = dict(failures)

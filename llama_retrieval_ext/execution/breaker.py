@@ -1,0 +1,83 @@
+"""Leaves a source alone for a while when it keeps failing, so that queries do not wait for it."""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
+
+
+class CircuitBreaker:
+    """Counts failures in a row; opens after some, and lets one call through after a while to see.
+
+    Args:
+        failures: How many failures in a row open it, at least 1.
+        rest_s: Seconds it stays open before one call may try again.
+        clock: Monotonic time in seconds.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+
+    Source:
+        M. Nygard, Release It!, 2nd edition, 2018, chapter 5, "Circuit Breaker".
+
+    Examples:
+        >>> breaker = CircuitBreaker(failures=1, rest_s=60)
+        >>> breaker.failed()
+        >>> breaker.is_open
+        True
+
+    """
+
+    def __init__(
+        self,
+        *,
+        failures: int = 5,
+        rest_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if failures < 1 or rest_s <= 0:
+            raise ConfigurationError(
+                f"a circuit breaker needs failures >= 1 and rest_s > 0, got {failures} and {rest_s}"
+            )
+        self.failures = failures
+        self.rest_s = rest_s
+        self._clock = clock
+        self._lock = Lock()
+        self._in_a_row = 0
+        self._retry_at: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are refused now."""
+        return self._retry_at is not None and self._clock() < self._retry_at
+
+    def check(self) -> None:
+        """Nothing, if a call may be made.
+
+        Raises:
+            CircuitOpenError: Not now.
+        """
+        with self._lock:
+            if self._retry_at is None:
+                return
+            wait_s = self._retry_at - self._clock()
+            if wait_s > 0:
+                raise CircuitOpenError(
+                    f"left alone after {self._in_a_row} failures in a row; "
+                    f"tried again in {wait_s:.1f} s"
+                )
+            self._retry_at = self._clock() + self.rest_s  # the others wait for what this one finds
+
+    def succeeded(self) -> None:
+        """Note a call that went well: everybody may call again."""
+        with self._lock:
+            self._in_a_row = 0
+            self._retry_at = None
+
+    def failed(self) -> None:
+        """Note a call that failed."""
+        with self._lock:
+            self._in_a_row += 1
+            if self._in_a_row >= self.failures:
+                self._retry_at = self._clock() + self.rest_s

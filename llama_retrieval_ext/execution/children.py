@@ -1,0 +1,60 @@
+"""Calls a child retriever: ours with the whole query, a foreign one with its text."""
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.query import Query
+
+
+class HonoursQuery:
+    """Marks a retriever that honours a query's filters, scope and number of hits."""
+
+
+def retrieval(
+    retriever: BaseRetriever, query: Query, *, top_k: int | None = None
+) -> Plan[list[NodeWithScore]]:
+    """The plan that asks a retriever.
+
+    A foreign retriever knows nothing of scope and filters: what it returns is checked here, and
+    hits that do not belong are dropped and reported as degraded.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        query: What to ask it.
+        top_k: How many hits to ask for; a foreign retriever always gives its own number.
+    """
+    if isinstance(retriever, HonoursQuery):
+        hits: list[NodeWithScore] = yield _call(retriever, query.for_child(top_k=top_k))
+        return hits
+    # A copy of its own: LlamaIndex's vector retriever writes its embedding into the bundle it gets.
+    bundle = QueryBundle(
+        query.query_str, query.image_path, query.custom_embedding_strs, query.embedding
+    )
+    foreign: list[NodeWithScore] = yield _call(retriever, bundle)
+    return _visible(foreign, query, type(retriever).__name__)
+
+
+def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithScore]]:
+    # BaseRetriever's own _aretrieve only calls _retrieve, on the loop.
+    is_async = type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001
+    return Call(
+        lambda: retriever.retrieve(bundle),
+        (lambda: retriever.aretrieve(bundle)) if is_async else None,
+    )
+
+
+def _visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+    condition = query.condition
+    if condition is None:
+        return hits
+    visible = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(visible) < len(hits):
+        note_degraded(
+            name,
+            f"{len(hits) - len(visible)} of {len(hits)} hits were outside the query's scope or "
+            f"filters, which {name} does not know; they were dropped",
+        )
+    return visible

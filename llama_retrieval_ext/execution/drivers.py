@@ -1,0 +1,171 @@
+"""Carries out plans: `run` with threads, `arun` on an event loop."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
+from llama_retrieval_ext.execution.pool import pool
+
+T = TypeVar("T")
+
+
+def run(plan: Plan[T]) -> T:
+    """The result of a plan, on this thread and, for what runs side by side, on others.
+
+    Works anywhere: in a script, in a thread, inside a running event loop (which it blocks
+    meanwhile).
+    """
+    frame = current_frame()
+    if frame is not None:
+        return _drive(plan, frame)
+    with entered(Frame(Session())) as frame:
+        return _drive(plan, frame)
+
+
+async def arun(plan: Plan[T]) -> T:
+    """The result of a plan, on the running event loop, which it never blocks."""
+    frame = current_frame()
+    if frame is not None:
+        return await _adrive(plan, frame)
+    with entered(Frame(Session())) as frame:
+        return await _adrive(plan, frame)
+
+
+def _drive(plan: Plan[T], frame: Frame) -> T:
+    try:
+        effect = next(plan)
+        while True:
+            try:
+                answer = _perform(effect, frame)
+            except BaseException as error:  # noqa: BLE001 - the plan decides what it means
+                effect = plan.throw(error)
+            else:
+                effect = plan.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+async def _adrive(plan: Plan[T], frame: Frame) -> T:
+    try:
+        effect = next(plan)
+        while True:
+            try:
+                answer = await _aperform(effect, frame)
+            except BaseException as error:  # noqa: BLE001 - the plan decides what it means
+                effect = plan.throw(error)
+            else:
+                effect = plan.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+def _perform(effect: Effect, frame: Frame) -> object:
+    if isinstance(effect, Call):
+        frame.check_time()
+        return effect.function()
+    if isinstance(effect, Sleep):
+        time.sleep(_affordable(effect, frame))
+        return None
+    return _together(effect, frame)
+
+
+async def _aperform(effect: Effect, frame: Frame) -> object:
+    if isinstance(effect, Call):
+        frame.check_time()
+        if effect.coroutine is not None:
+            return await effect.coroutine()
+        return await asyncio.wrap_future(pool.submit(_in_context(effect.function)))
+    if isinstance(effect, Sleep):
+        await asyncio.sleep(_affordable(effect, frame))
+        return None
+    return await _atogether(effect, frame)
+
+
+def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+    # Without time limits the last task needs no thread of its own. A thread cannot be stopped: one
+    # that is late is left to itself.
+    steps = _steps(effect.tasks, frame)
+    futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
+    if any(step.frame.deadline is not None for step in steps):
+        futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
+        return [step.outcome_of(future) for step, future in zip(steps, futures, strict=True)]
+    outcomes = [step.run() for step in steps[-1:]]
+    return [future.result() for future in futures] + outcomes
+
+
+async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+    steps = _steps(effect.tasks, frame)
+    running = [asyncio.create_task(step.arun()) for step in steps]
+    try:
+        return [await step.aoutcome_of(task) for step, task in zip(steps, running, strict=True)]
+    finally:
+        for task in running:
+            task.cancel()  # nothing happens to those that are done
+
+
+class _Step:
+    """A task on its way: with its own deadline and its own step in the trace."""
+
+    __slots__ = ("frame", "task")
+
+    def __init__(self, task: Task[Any], frame: Frame) -> None:
+        trace = None if frame.trace is None else frame.trace.begin(task.name)
+        self.task = task
+        self.frame = replace(frame.within(task.timeout_s), trace=trace)
+
+    def run(self) -> Outcome[Any]:
+        with entered(self.frame):
+            try:
+                return self._ended(Outcome(_drive(self.task.plan, self.frame)))
+            except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
+                return self._ended(Outcome(error=error))
+
+    async def arun(self) -> Outcome[Any]:
+        with entered(self.frame):
+            try:
+                return self._ended(Outcome(await _adrive(self.task.plan, self.frame)))
+            except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
+                return self._ended(Outcome(error=error))
+
+    def outcome_of(self, future: "Future[Outcome[Any]]") -> Outcome[Any]:
+        wait_for_futures([future], timeout=self.frame.remaining_s())
+        return future.result() if future.done() else self._late()
+
+    async def aoutcome_of(self, task: "asyncio.Task[Outcome[Any]]") -> Outcome[Any]:
+        await asyncio.wait([task], timeout=self.frame.remaining_s())
+        return task.result() if task.done() else self._late()
+
+    def _late(self) -> Outcome[Any]:
+        limit = self.task.timeout_s
+        within = "the time of the query" if limit is None else f"{limit} s"
+        error = DeadlineExceededError(f"{self.task.name!r} did not answer within {within}")
+        return self._ended(Outcome(error=error))
+
+    def _ended(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        if self.frame.trace is not None:
+            count = len(outcome.value) if isinstance(outcome.value, list) else None
+            self.frame.trace.end(count=count, error=outcome.error)
+        return outcome
+
+
+def _steps(tasks: Sequence[Task[Any]], frame: Frame) -> list[_Step]:
+    return [_Step(task, frame) for task in tasks]
+
+
+def _affordable(sleep: Sleep, frame: Frame) -> float:
+    remaining = frame.remaining_s()
+    return sleep.seconds if remaining is None else min(sleep.seconds, remaining)
+
+
+def _in_context(function: Callable[[], T]) -> Callable[[], T]:
+    """The function in a copy of the current context, which traces and spans need."""
+    context = copy_context()
+    return lambda: context.run(function)

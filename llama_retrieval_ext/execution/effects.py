@@ -1,0 +1,62 @@
+"""What a plan, a generator, may ask the driver that carries it out."""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """Call something that may take a while; the plan gets what it returns, or its error.
+
+    Attributes:
+        function: The blocking way; the asyncio driver runs it in a thread if there is no other.
+        coroutine: The way that does not block, where there is a real one.
+    """
+
+    function: Callable[[], T_co]
+    coroutine: Callable[[], Awaitable[T_co]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait, in seconds; the plan gets None."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[T_co]):
+    """A plan that runs beside others, under a name and perhaps a time limit in seconds."""
+
+    name: str
+    plan: "Plan[T_co]"
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Run tasks side by side; the plan gets one `Outcome` a task, in their order, and no error."""
+
+    tasks: "Sequence[Task[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T_co]):
+    """How a task ended: with a value, or with an error."""
+
+    value: T_co | None = None
+    error: BaseException | None = None
+
+    def result(self) -> T_co:
+        """The value; raises the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # None is a value where T_co allows it
+
+
+Effect: TypeAlias = Call[Any] | Sleep | Together
+# What an effect answers depends on the effect, which a generator's send type cannot say.
+Plan: TypeAlias = Generator[Effect, Any, T_co]

@@ -1,0 +1,38 @@
+"""The embedding of a query: computed once per model and text, however many legs need it."""
+
+from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
+
+from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.query import Query
+
+
+def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
+    """The plan for the embedding of a query.
+
+    Args:
+        query: An embedding it carries is used as it is. Several embedding texts give their mean, as
+            in LlamaIndex.
+        model: The embedding model of the store that is asked.
+
+    Returns:
+        The embedding, in the model's dimension.
+    """
+    if query.embedding is not None:
+        return query.embedding
+    texts = query.embedding_strs
+    if len(texts) == 1:
+        return (yield from embed_text(texts[0], model))
+    outcomes = yield Together([Task("embedding", embed_text(text, model)) for text in texts])
+    return mean_agg([outcome.result() for outcome in outcomes])
+
+
+def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
+    """The plan for a text's embedding as a query, shared by all legs with this model."""
+    call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
+    frame = current_frame()
+    if frame is None:
+        vector: list[float] = yield call
+        return vector
+    # Not by the model's name: two models of one name may differ in everything else.
+    return (yield from frame.session.embeddings.get((id(model), text), lambda: call))

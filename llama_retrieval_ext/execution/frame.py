@@ -1,0 +1,79 @@
+"""Where an answer stands: its deadline, what it shares between its legs, and the step it is in.
+
+A frame lives in a context variable, so that it follows the query through threads, tasks and foreign
+retrievers without being passed along.
+"""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.execution.memo import Memo
+from llama_retrieval_ext.trace import Degradation, Trace
+
+
+@dataclass(slots=True)
+class Session:
+    """What all parts of one answer share."""
+
+    embeddings: Memo = field(default_factory=Memo)
+    degraded: list[Degradation] = field(default_factory=list)
+    details: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where one part of an answer stands.
+
+    Attributes:
+        session: What it shares with the other parts.
+        deadline: Monotonic time at which it must be done; None for no limit.
+        trace: The step it is in; None when nobody asked for a trace.
+        verbose: Whether steps should note what they found, not only how much.
+    """
+
+    session: Session
+    deadline: float | None = None
+    trace: Trace | None = None
+    verbose: bool = False
+
+    def within(self, timeout_s: float | None) -> "Frame":
+        """The same frame with a deadline no later than ``timeout_s`` from now."""
+        if timeout_s is None:
+            return self
+        due = time.monotonic() + timeout_s
+        return replace(self, deadline=due if self.deadline is None else min(due, self.deadline))
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, never below 0; None for no limit."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def check_time(self) -> None:
+        """Nothing, while there is time.
+
+        Raises:
+            DeadlineExceededError: The deadline has passed.
+        """
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise DeadlineExceededError("the time of the query ran out")
+
+
+_frame: ContextVar[Frame | None] = ContextVar("llama_retrieval_ext_frame", default=None)
+
+
+def current_frame() -> Frame | None:
+    """The frame of the answer being worked on here; None outside one."""
+    return _frame.get()
+
+
+@contextmanager
+def entered(frame: Frame) -> Generator[Frame]:
+    """Make a frame the current one for a while."""
+    token = _frame.set(frame)
+    try:
+        yield frame
+    finally:
+        _frame.reset(token)

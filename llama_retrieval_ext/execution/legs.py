@@ -1,0 +1,164 @@
+"""Legs, the named children of composites; `ask` runs them and lives with those that fail."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    CompositionError,
+    ConfigurationError,
+    DimensionMismatchError,
+    MissingDependencyError,
+    ModelMismatchError,
+    ScopeError,
+    TooFewLegsError,
+    UnsupportedFilterError,
+    UnsupportedModeError,
+)
+from llama_retrieval_ext.execution.breaker import CircuitBreaker
+from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.trace import describe
+
+# Errors of the caller, not of a source: leaving the leg out would hide them.
+_MISTAKES = (
+    CircuitOpenError,
+    CompositionError,
+    ConfigurationError,
+    DimensionMismatchError,
+    MissingDependencyError,
+    ModelMismatchError,
+    ScopeError,
+    UnsupportedFilterError,
+    UnsupportedModeError,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """A named child of a composite, and how far its failures matter.
+
+    Args:
+        name: What it is called in weights, traces and contributions.
+        retriever: Any LlamaIndex retriever.
+        weight: Its weight in a fusion that takes weights; finite, not negative.
+        top_k: How many hits to ask it for; None for its own number. A foreign retriever always
+            gives its own.
+        timeout_s: Seconds it may take; None for as long as the query may.
+        required: Whether the query fails when it does. Otherwise it is left out, and the answer is
+            degraded.
+        retries: How many more times it is asked after a failure, within ``timeout_s``.
+        backoff_s: Seconds before the first retry; twice as many before each further one.
+        breaker: Leaves it alone for a while when it keeps failing.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    name: str
+    retriever: BaseRetriever
+    weight: float = 1.0
+    top_k: int | None = None
+    timeout_s: float | None = None
+    required: bool = False
+    retries: int = 0
+    backoff_s: float = 0.1
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigurationError("a leg needs a name")
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise ConfigurationError(
+                f"the weight of leg {self.name!r} must be finite and not negative, "
+                f"got {self.weight}"
+            )
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ConfigurationError(
+                f"timeout_s of leg {self.name!r} must be positive, got {self.timeout_s}; "
+                "for no limit leave it out"
+            )
+        if self.retries < 0 or self.backoff_s < 0:
+            raise ConfigurationError(
+                f"retries and backoff_s of leg {self.name!r} cannot be negative"
+            )
+        if self.top_k is not None:
+            check_top_k(self.top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One leg with the query it is asked."""
+
+    leg: Leg
+    query: Query
+
+
+def ask(asks: Sequence[Ask], *, min_success: int = 1) -> Plan[list[list[NodeWithScore] | None]]:
+    """The plan that puts queries to legs, all at the same time.
+
+    Args:
+        asks: Which leg is asked what.
+        min_success: How many must answer, an empty answer included.
+
+    Returns:
+        One ranking an ask, in their order; None for a leg that was left out.
+
+    Raises:
+        TooFewLegsError: Fewer than ``min_success`` answered.
+    """
+    tasks = [Task(each.leg.name, _attempts(each), each.leg.timeout_s) for each in asks]
+    outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+    answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
+    answered = sum(answer is not None for answer in answers)
+    if answered < min(min_success, len(asks)):
+        causes = {
+            each.leg.name: outcome.error
+            for each, outcome in zip(asks, outcomes, strict=True)
+            if outcome.error is not None
+        }
+        told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
+        raise TooFewLegsError(
+            f"{answered} of {len(asks)} legs answered, at least {min_success} must ({told})", causes
+        ) from next(iter(causes.values()))
+    return answers
+
+
+def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
+    leg = this.leg
+    leg.breaker.check()
+    for attempt in range(leg.retries + 1):
+        try:
+            hits: list[NodeWithScore] = yield from retrieval(
+                leg.retriever, this.query, top_k=leg.top_k
+            )
+        except _MISTAKES:
+            raise
+        except Exception as error:
+            if attempt == leg.retries:
+                error.add_note(f"in leg {leg.name!r}")
+                raise
+            yield Sleep(leg.backoff_s * 2**attempt)
+        else:
+            return hits
+    raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+
+def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithScore] | None:
+    if outcome.error is None:
+        this.leg.breaker.succeeded()
+        return outcome.result()
+    if isinstance(outcome.error, _MISTAKES):
+        raise outcome.error
+    if not isinstance(outcome.error, CircuitOpenError):
+        this.leg.breaker.failed()
+    if this.leg.required:
+        raise outcome.error
+    note_degraded(this.leg.name, outcome.error)
+    return None

@@ -1,0 +1,255 @@
+"""Metadata filters: one representation, one meaning, and the refusal of filters that have none.
+
+LlamaIndex's ``MetadataFilters`` are parsed once, at the edge, into a small tree of conditions.
+Every backend compiles that tree; `matches` says in plain Python what it means, and is the oracle
+each backend is tested against and the gate every hit passes.
+
+What an operator means for a field ``f`` and a filter value ``v``:
+
+========================== ======================================================================
+``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals nothing
+``GT GTE LT LTE``          ``f`` and ``v`` are numbers and compare so
+``IN`` / ``NIN``           ``f`` equals one of the values / none
+``ANY`` / ``ALL``          ``f`` is a list with at least one / every one of the values
+``CONTAINS``               ``f`` is a list that has ``v``
+``TEXT_MATCH``             ``f`` is a string with ``v`` in it; ``_INSENSITIVE`` compares lower case
+``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
+========================== ======================================================================
+
+A missing field satisfies ``NE``, ``NIN`` and ``IS_EMPTY`` and nothing else. Booleans in metadata
+equal no filter value, because LlamaIndex's filters cannot hold one.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.errors import InvalidFilterError
+
+Scalar: TypeAlias = str | int | float
+Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """One field compared with one value (a tuple for the list operators, None for IS_EMPTY)."""
+
+    key: str
+    operator: FilterOperator
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every part holds. Without parts: always true."""
+
+    parts: "tuple[Condition, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part holds. Without parts: never true."""
+
+    parts: "tuple[Condition, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: "Condition"
+
+
+Condition: TypeAlias = Compare | AllOf | AnyOf | Not
+
+# Letters of any script, digits and a few separators; no quotes, brackets, back-slashes or control
+# characters, so that no compiler has to escape a key.
+_KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
+_LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
+_NUMBER_OPERATORS = {FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE}
+_TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
+
+
+def parse_filters(filters: MetadataFilters) -> Condition:
+    """The condition that a caller's filters stand for.
+
+    Args:
+        filters: LlamaIndex filters, nested as deep as needed.
+
+    Returns:
+        An immutable tree of `Compare`, `AllOf`, `AnyOf` and `Not`.
+
+    Raises:
+        InvalidFilterError: A group is empty or has no condition, a key is odd, or a value does not
+            fit its operator; the message says what to write instead.
+
+    Examples:
+        >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+        >>> parse_filters(MetadataFilters(filters=[MetadataFilter(key="year", value=2024)]))
+        Compare(key='year', operator=<FilterOperator.EQ: '=='>, value=2024)
+
+    """
+    if not filters.filters:
+        raise InvalidFilterError(
+            "got an empty group of filters; to filter nothing, pass filters=None"
+        )
+    parts = tuple(
+        parse_filters(part) if isinstance(part, MetadataFilters) else _parse_one(part)
+        for part in filters.filters
+    )
+    if filters.condition is FilterCondition.NOT:
+        return Not(parts[0] if len(parts) == 1 else AnyOf(parts))
+    if filters.condition is FilterCondition.OR:
+        return parts[0] if len(parts) == 1 else AnyOf(parts)
+    if filters.condition is FilterCondition.AND:
+        return parts[0] if len(parts) == 1 else AllOf(parts)
+    raise InvalidFilterError(
+        f"a group of filters has condition={filters.condition!r}; "
+        "write FilterCondition.AND, OR or NOT (AND is what leaving it out means)"
+    )
+
+
+def _parse_one(given: MetadataFilter) -> Compare:
+    key, operator, value = given.key, given.operator, given.value
+    if not _KEY.fullmatch(key):
+        raise InvalidFilterError(
+            f"got the filter key {key!r}; a key has 1 to 128 letters, digits or any of ' _.:/@+-', "
+            "and begins and ends with a letter or digit"
+        )
+    if operator is FilterOperator.IS_EMPTY:
+        if value is not None:
+            raise InvalidFilterError(
+                f"IS_EMPTY on {key!r} takes no value, got {value!r}; write None"
+            )
+        return Compare(key, operator, None)
+    if value is None:
+        raise InvalidFilterError(
+            f"the filter on {key!r} has the value None; to find nodes without it, use "
+            "FilterOperator.IS_EMPTY, and to filter nothing, leave the filter out"
+        )
+    expected, fits = _expectation(operator)
+    parsed: Value = tuple(value) if isinstance(value, list) else value
+    if not fits(parsed):
+        raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
+    return Compare(key, operator, parsed)
+
+
+def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]]:
+    if operator in _LIST_OPERATORS:
+        return "a list of strings or finite numbers", _is_list
+    if operator in _NUMBER_OPERATORS:
+        return "a finite number (store dates as numbers, e.g. 20240131)", _is_number
+    if operator in _TEXT_OPERATORS:
+        return "a string", lambda value: isinstance(value, str)
+    return "a string or a finite number (for several values use IN, for lists CONTAINS)", _is_scalar
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str) or _is_number(value)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_scalar, value))
+
+
+def both(first: Condition | None, second: Condition | None) -> Condition | None:
+    """The condition that both hold; None stands for no condition."""
+    if first is None or second is None:
+        return first or second
+    return AllOf((first, second))
+
+
+def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
+    """Whether a node's metadata satisfies a condition, by the table at the top of this module.
+
+    Examples:
+        >>> matches(Compare("year", FilterOperator.GTE, 2020), {"year": 2024})
+        True
+        >>> matches(Not(Compare("lang", FilterOperator.EQ, "en")), {})
+        True
+
+    """
+    match condition:
+        case None:
+            return True
+        case Compare(key, operator, value):
+            return _OPERATORS[operator](metadata.get(key), value)
+        case AllOf(parts):
+            return all(matches(part, metadata) for part in parts)
+        case AnyOf(parts):
+            return any(matches(part, metadata) for part in parts)
+        case Not(part):
+            return not matches(part, metadata)
+
+
+def _equal(field: object, value: object) -> bool:
+    if isinstance(field, bool) or isinstance(field, str) is not isinstance(value, str):
+        return False
+    return isinstance(field, str | int | float) and field == value
+
+
+def _among(field: object, values: Value) -> bool:
+    return isinstance(values, tuple) and any(_equal(field, value) for value in values)
+
+
+def _has(field: object, value: object) -> bool:
+    return isinstance(field, list | tuple) and any(_equal(item, value) for item in field)
+
+
+def _listed(field: object, values: Value, quantifier: Callable[[list[bool]], bool]) -> bool:
+    if not isinstance(field, list | tuple) or not isinstance(values, tuple):
+        return False
+    return quantifier([_has(field, value) for value in values])
+
+
+def _numbers(compare: Callable[[float, float], bool]) -> Callable[[object, Value], bool]:
+    def test(field: object, value: Value) -> bool:
+        if isinstance(field, bool) or not isinstance(field, int | float):
+            return False
+        return isinstance(value, int | float) and compare(field, value)
+
+    return test
+
+
+def _substring(fold: Callable[[str], str]) -> Callable[[object, Value], bool]:
+    def test(field: object, value: Value) -> bool:
+        return isinstance(field, str) and isinstance(value, str) and fold(value) in fold(field)
+
+    return test
+
+
+def _is_empty(field: object, _: Value) -> bool:
+    return field is None or (
+        isinstance(field, Sequence) and not isinstance(field, str) and not field
+    )
+
+
+_OPERATORS: Mapping[FilterOperator, Callable[[object, Value], bool]] = {
+    FilterOperator.EQ: _equal,
+    FilterOperator.NE: lambda field, value: not _equal(field, value),
+    FilterOperator.IN: _among,
+    FilterOperator.NIN: lambda field, values: not _among(field, values),
+    FilterOperator.GT: _numbers(lambda field, value: field > value),
+    FilterOperator.GTE: _numbers(lambda field, value: field >= value),
+    FilterOperator.LT: _numbers(lambda field, value: field < value),
+    FilterOperator.LTE: _numbers(lambda field, value: field <= value),
+    FilterOperator.ANY: lambda field, values: _listed(field, values, any),
+    FilterOperator.ALL: lambda field, values: _listed(field, values, all),
+    FilterOperator.CONTAINS: _has,
+    FilterOperator.TEXT_MATCH: _substring(lambda text: text),
+    FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
+    FilterOperator.IS_EMPTY: _is_empty,
+}

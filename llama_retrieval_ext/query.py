@@ -1,0 +1,212 @@
+"""What is asked, and on whose behalf: `Query` and `Scope`."""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from llama_index.core.schema import QueryBundle
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
+
+TENANT_KEY = "tenant_id"
+KB_KEY = "kb_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who may see what: a tenant, some of its knowledge bases, or both.
+
+    A scope is trusted: the application sets it from what it knows about the user, never from what a
+    user or a model wrote. Nodes carry it in their metadata as ``tenant_id`` and ``kb_id``.
+
+    Args:
+        tenant_id: The tenant whose nodes may be seen; None where there are no tenants.
+        kb_ids: The knowledge bases that may be seen; empty for all of the tenant's.
+
+    Raises:
+        ConfigurationError: Neither is given, or one is not a non-empty string.
+
+    Examples:
+        >>> Scope("acme", kb_ids=["handbook"])
+        Scope(tenant_id='acme', kb_ids=('handbook',))
+
+    """
+
+    tenant_id: str | None = None
+    kb_ids: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kb_ids, str):
+            raise ConfigurationError(
+                f"kb_ids must be a list of ids, got {self.kb_ids!r}; write [...]"
+            )
+        object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(self.kb_ids)))
+        ids = (*self.kb_ids, *([] if self.tenant_id is None else [self.tenant_id]))
+        if not ids:
+            raise ConfigurationError(
+                "a scope needs a tenant_id or at least one of kb_ids; "
+                "for a query without isolation pass scope=None"
+            )
+        for id_ in ids:
+            if not isinstance(id_, str) or not id_.strip():
+                raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
+
+    @property
+    def condition(self) -> Condition:
+        """The filter that keeps only what this scope may see."""
+        parts: list[Condition] = []
+        if self.tenant_id is not None:
+            parts.append(Compare(TENANT_KEY, FilterOperator.EQ, self.tenant_id))
+        if self.kb_ids:
+            parts.append(Compare(KB_KEY, FilterOperator.IN, tuple(self.kb_ids)))
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    def narrowed(self, other: "Scope | None") -> "Scope":
+        """What both scopes may see.
+
+        Raises:
+            ScopeError: They have nothing in common; better loud than an empty answer that looks
+                honest.
+        """
+        if other is None or other == self:
+            return self
+        tenants = {id_ for id_ in (self.tenant_id, other.tenant_id) if id_ is not None}
+        kb_ids = [
+            id_ for id_ in self.kb_ids or other.kb_ids if id_ in (other.kb_ids or self.kb_ids)
+        ]
+        if len(tenants) > 1 or (self.kb_ids and other.kb_ids and not kb_ids):
+            raise ScopeError(
+                f"{self} and {other} have nothing in common; a scope can only be narrowed"
+            )
+        return Scope(next(iter(tenants), None), kb_ids)
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata that puts a node into this scope.
+
+        Raises:
+            ConfigurationError: The scope names several knowledge bases: a node lives in one.
+        """
+        if len(self.kb_ids) > 1:
+            raise ConfigurationError(
+                f"a node lives in one knowledge base, got kb_ids={self.kb_ids}"
+            )
+        pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(self.kb_ids), None)))
+        return {key: value for key, value in pairs if value is not None}
+
+
+@dataclass
+class Query(QueryBundle):
+    """A LlamaIndex ``QueryBundle`` that also says how it wants to be answered.
+
+    Every retriever takes it wherever a string or a ``QueryBundle`` goes. Treat it as a value: use
+    `but` for a changed copy.
+
+    Args:
+        filters: Further conditions on metadata; they narrow what the retriever itself filters.
+        scope: Who is asking; narrows the scope a retriever is bound to.
+        top_k: How many hits to return, at least 1; None for the retriever's own.
+        timeout_s: Seconds for the whole answer, composites and all; None for no limit.
+        context: Whatever the application wants its own stages to see.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+        InvalidFilterError: The filters cannot mean anything.
+
+    Examples:
+        >>> Query("annual leave", top_k=3).top_k
+        3
+
+    """
+
+    filters: MetadataFilters | None = None
+    scope: Scope | None = None
+    top_k: int | None = None
+    timeout_s: float | None = None
+    context: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query_str, str):
+            raise ConfigurationError(f"a query is a string, got {self.query_str!r}")
+        if self.top_k is not None:
+            check_top_k(self.top_k)
+        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
+            raise ConfigurationError(
+                f"timeout_s must be a positive number of seconds, got {self.timeout_s}; "
+                "for no limit leave it out"
+            )
+        self._filter = None if self.filters is None else parse_filters(self.filters)
+
+    @classmethod
+    def of(cls, query: str | QueryBundle) -> "Query":
+        """The same question as a `Query`; one that already is comes back as it is."""
+        if isinstance(query, Query):
+            return query
+        if isinstance(query, QueryBundle):
+            return cls(
+                query.query_str, query.image_path, query.custom_embedding_strs, query.embedding
+            )
+        return cls(query)
+
+    def but(
+        self,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> "Query":
+        """A copy that asks for less: filters and scope narrow, the rest replaces what is given."""
+        return replace(
+            self,
+            filters=narrowed_filters(self.filters, filters),
+            scope=self.scope if scope is None else scope.narrowed(self.scope),
+            top_k=self.top_k if top_k is None else top_k,
+            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
+            context=self.context if context is None else {**self.context, **context},
+        )
+
+    def for_child(self, *, top_k: int | None = None) -> Self:
+        """The copy that a composite hands to a leg: all but how many hits the caller wants."""
+        child = copy.copy(self)
+        child.top_k = top_k
+        child.timeout_s = None  # The deadline travels with the execution, not with the question.
+        return child
+
+    @property
+    def condition(self) -> Condition | None:
+        """What every hit must satisfy: the scope and the filters."""
+        return both(None if self.scope is None else self.scope.condition, self._filter)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to look for: no text, no embedding."""
+        return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
+
+
+def check_top_k(top_k: int) -> int:
+    """The same number, if it can be a number of hits.
+
+    Raises:
+        ConfigurationError: It is below 1 or not a whole number.
+    """
+    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+        raise ConfigurationError(f"top_k must be a whole number of at least 1, got {top_k!r}")
+    return top_k
+
+
+def narrowed_filters(
+    first: MetadataFilters | None, second: MetadataFilters | None
+) -> MetadataFilters | None:
+    """LlamaIndex filters that hold where both hold."""
+    if first is None or second is None:
+        return first or second
+    return MetadataFilters(filters=[first, second], condition=FilterCondition.AND)

@@ -1,0 +1,1 @@
+"""The four kinds of stage, and the stages that are not retrievers over a store."""

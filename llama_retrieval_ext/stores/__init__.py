@@ -1,0 +1,1 @@
+"""Backends: what each storage engine can do, and how it is asked."""

@@ -1,0 +1,122 @@
+"""`Backend`: the adapter around a LlamaIndex vector store that basic retrievers talk to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.query import Scope
+
+
+class Found(NamedTuple):
+    """A node that a backend found, and its raw score; higher is better."""
+
+    node: BaseNode
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRange:
+    """What the raw scores of a search mean. Higher is always better: backends turn distances round.
+
+    Attributes:
+        kind: ``cosine``, ``dot``, ``bm25``, ``negative_distance`` or ``unknown``.
+        low: Smallest possible score; None when there is none or it is not known.
+        high: Largest possible score; None likewise.
+    """
+
+    kind: str = "unknown"
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend does natively; what it does not is done above it, or refused.
+
+    Attributes:
+        dense: Raw scores of vector search; None where there is no vector search.
+        keyword: Raw scores of keyword search; None where there is no keyword search.
+        one_round_trip: Whether a dense and a keyword search can go out as one request.
+        mmr: Whether the engine diversifies by itself.
+        real_async: Whether its async calls leave the event loop free without a thread.
+    """
+
+    dense: ScoreRange | None = None
+    keyword: ScoreRange | None = None
+    one_round_trip: bool = False
+    mmr: bool = False
+    real_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What every kind of search is told besides what to look for.
+
+    Attributes:
+        top_k: How many to return, at least 1.
+        condition: What each must satisfy, scope included; None for everything.
+        scope: The scope alone: statistics such as IDF are taken over what it can see, so that
+            scores do not tell one tenant about another's documents.
+    """
+
+    top_k: int
+    condition: Condition | None = None
+    scope: Scope | None = None
+
+
+class Backend(Protocol):
+    """One way to ask every engine.
+
+    A search is a `Call`: a plan yields it, and the driver runs it by threads or on the loop.
+    Results come best first, equal scores by node id, and satisfy the condition exactly; no match
+    gives an empty list.
+    """
+
+    @property
+    def store(self) -> BasePydanticVectorStore:
+        """The LlamaIndex vector store behind it."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine does natively."""
+        ...
+
+    @property
+    def drop_violations(self) -> bool:
+        """Whether hits from outside scope or filters degrade the answer instead of raising."""
+        ...
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        """Nearest nodes to an embedding, by the store's own similarity.
+
+        Raises:
+            UnsupportedModeError: The store has no vector search.
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+            DimensionMismatchError: The embedding does not have the store's dimension.
+        """
+        ...
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        """Nodes that share terms with a text, by BM25; only those with a score above 0.
+
+        Raises:
+            UnsupportedModeError: The store has no keyword search.
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+        """
+        ...
+
+    def dense_and_keyword(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[Found], list[Found]]] | None:
+        """Both searches in one round trip; None where the engine has no such request."""
+        ...
+
+    def describe(self) -> Mapping[str, object]:
+        """What the engine is and how it is set up, for traces and tables; never a secret."""
+        ...
