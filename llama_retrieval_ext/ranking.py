@@ -18,14 +18,14 @@ class Contribution:
     Attributes:
         leg: Name of the leg.
         rank: Where the leg had it, from 1.
-        score: The leg's own score, as it came.
+        score: The leg's own score, as it came; None from a retriever that gives none.
         weight: The leg's weight in the fusion.
         share: What the leg added to the fused score; the shares of additive fusions sum to it.
     """
 
     leg: str
     rank: int
-    score: float
+    score: float | None
     weight: float
     share: float
 

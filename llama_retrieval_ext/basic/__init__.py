@@ -1,0 +1,1 @@
+"""Retrievers over one source."""

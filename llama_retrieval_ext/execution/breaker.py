@@ -50,7 +50,8 @@ class CircuitBreaker:
     @property
     def is_open(self) -> bool:
         """Whether calls are refused now."""
-        return self._retry_at is not None and self._clock() < self._retry_at
+        retry_at = self._retry_at  # read once: another thread may close the breaker meanwhile
+        return retry_at is not None and self._clock() < retry_at
 
     def check(self) -> None:
         """Nothing, if a call may be made.

@@ -1,6 +1,7 @@
 """Carries out plans: `run` with threads, `arun` on an event loop."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -44,7 +45,7 @@ def _drive(plan: Plan[T], frame: Frame) -> T:
         effect = next(plan)
         while True:
             try:
-                answer = _perform(effect, frame)
+                answer = _perform(effect, current_frame() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -58,7 +59,7 @@ async def _adrive(plan: Plan[T], frame: Frame) -> T:
         effect = next(plan)
         while True:
             try:
-                answer = await _aperform(effect, frame)
+                answer = await _aperform(effect, current_frame() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -96,7 +97,8 @@ def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.frame.deadline is not None for step in steps):
         futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
-        return [step.outcome_of(future) for step, future in zip(steps, futures, strict=True)]
+        ended = {step: step.outcome_of(futures[place]) for place, step in _by_deadline(steps)}
+        return [ended[step] for step in steps]
     outcomes = [step.run() for step in steps[-1:]]
     return [future.result() for future in futures] + outcomes
 
@@ -105,7 +107,10 @@ async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
     steps = _steps(effect.tasks, frame)
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
-        return [await step.aoutcome_of(task) for step, task in zip(steps, running, strict=True)]
+        ended = {
+            step: await step.aoutcome_of(running[place]) for place, step in _by_deadline(steps)
+        }
+        return [ended[step] for step in steps]
     finally:
         for task in running:
             task.cancel()  # nothing happens to those that are done
@@ -114,10 +119,13 @@ async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
 class _Step:
     """A task on its way: with its own deadline and its own step in the trace."""
 
-    __slots__ = ("frame", "task")
+    __slots__ = ("frame", "limit", "task")
 
     def __init__(self, task: Task[Any], frame: Frame) -> None:
         trace = None if frame.trace is None else frame.trace.begin(task.name)
+        left = frame.remaining_s()
+        own = task.timeout_s is not None and (left is None or task.timeout_s < left)
+        self.limit = f"{task.timeout_s} s" if own else "the time of the query"
         self.task = task
         self.frame = replace(frame.within(task.timeout_s), trace=trace)
 
@@ -144,9 +152,7 @@ class _Step:
         return task.result() if task.done() else self._late()
 
     def _late(self) -> Outcome[Any]:
-        limit = self.task.timeout_s
-        within = "the time of the query" if limit is None else f"{limit} s"
-        error = DeadlineExceededError(f"{self.task.name!r} did not answer within {within}")
+        error = DeadlineExceededError(f"{self.task.name!r} did not answer within {self.limit}")
         return self._ended(Outcome(error=error))
 
     def _ended(self, outcome: Outcome[Any]) -> Outcome[Any]:
@@ -158,6 +164,16 @@ class _Step:
 
 def _steps(tasks: Sequence[Task[Any]], frame: Frame) -> list[_Step]:
     return [_Step(task, frame) for task in tasks]
+
+
+def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
+    """Steps with their places, soonest due first: so each is called late when it is, not later."""
+
+    def due(placed: tuple[int, _Step]) -> float:
+        deadline = placed[1].frame.deadline
+        return math.inf if deadline is None else deadline
+
+    return sorted(enumerate(steps), key=due)
 
 
 def _affordable(sleep: Sleep, frame: Frame) -> float:

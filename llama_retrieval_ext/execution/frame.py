@@ -14,6 +14,10 @@ from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.memo import Memo
 from llama_retrieval_ext.trace import Degradation, Trace
 
+# What a composite keeps of its time for itself: a share of what is left, and at most so much.
+_SPARE_SHARE = 0.1
+_SPARE_S = 0.05
+
 
 @dataclass(slots=True)
 class Session:
@@ -41,11 +45,17 @@ class Frame:
     verbose: bool = False
 
     def within(self, timeout_s: float | None) -> "Frame":
-        """The same frame with a deadline no later than ``timeout_s`` from now."""
-        if timeout_s is None:
-            return self
-        due = time.monotonic() + timeout_s
-        return replace(self, deadline=due if self.deadline is None else min(due, self.deadline))
+        """The frame of a task inside: due in ``timeout_s``, and a little before this one.
+
+        The little is for making an answer of what the tasks gave; without it, a composite whose leg
+        hangs until the query's deadline would itself be late, at every level.
+        """
+        now = time.monotonic()
+        limits = [] if timeout_s is None else [now + timeout_s]
+        if self.deadline is not None:
+            left = max(0.0, self.deadline - now)
+            limits.append(self.deadline - min(_SPARE_S, _SPARE_SHARE * left))
+        return replace(self, deadline=min(limits)) if limits else self
 
     def remaining_s(self) -> float | None:
         """Seconds left, never below 0; None for no limit."""

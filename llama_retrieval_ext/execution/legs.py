@@ -23,12 +23,12 @@ from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.trace import describe
 
 # Errors of the caller, not of a source: leaving the leg out would hide them.
 _MISTAKES = (
-    CircuitOpenError,
     CompositionError,
     ConfigurationError,
     DimensionMismatchError,
@@ -79,10 +79,10 @@ class Leg:
                 f"the weight of leg {self.name!r} must be finite and not negative, "
                 f"got {self.weight}"
             )
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise ConfigurationError(
-                f"timeout_s of leg {self.name!r} must be positive, got {self.timeout_s}; "
-                "for no limit leave it out"
+                f"timeout_s of leg {self.name!r} must be a positive number of seconds, "
+                f"got {self.timeout_s}; for no limit leave it out"
             )
         if self.retries < 0 or self.backoff_s < 0:
             raise ConfigurationError(
@@ -94,10 +94,11 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One leg with the query it is asked."""
+    """One leg with the query it is asked, and how many hits if not the leg's own number."""
 
     leg: Leg
     query: Query
+    top_k: int | None = None
 
 
 def ask(asks: Sequence[Ask], *, min_success: int = 1) -> Plan[list[list[NodeWithScore] | None]]:
@@ -136,18 +137,25 @@ def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
     for attempt in range(leg.retries + 1):
         try:
             hits: list[NodeWithScore] = yield from retrieval(
-                leg.retriever, this.query, top_k=leg.top_k
+                leg.retriever, this.query, top_k=this.top_k or leg.top_k
             )
-        except _MISTAKES:
+        except (*_MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
-            if attempt == leg.retries:
+            pause_s = leg.backoff_s * 2**attempt
+            if attempt == leg.retries or not _time_for(pause_s):
                 error.add_note(f"in leg {leg.name!r}")
                 raise
-            yield Sleep(leg.backoff_s * 2**attempt)
+            yield Sleep(pause_s)
         else:
             return hits
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+
+def _time_for(pause_s: float) -> bool:
+    frame = current_frame()
+    left = None if frame is None else frame.remaining_s()
+    return left is None or pause_s < left
 
 
 def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithScore] | None:

@@ -65,6 +65,11 @@ def _run(future: "Future[T]", function: Callable[[], T]) -> None:
         return
     try:
         future.set_result(function())
+    except StopIteration as stop:
+        # As in a generator: asyncio's futures refuse it, and whoever waits would wait for ever.
+        error = RuntimeError("a leg raised StopIteration")
+        error.__cause__ = stop
+        future.set_exception(error)
     except BaseException as error:  # noqa: BLE001 - it is handed on, not swallowed
         future.set_exception(error)
 

@@ -1,9 +1,10 @@
 """Names a part of a plan in the trace."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.frame import current_frame, entered
 
 T = TypeVar("T")
 
@@ -15,7 +16,8 @@ def step(name: str, plan: Plan[T]) -> Plan[T]:
         return (yield from plan)
     trace = frame.trace.begin(name)
     try:
-        value = yield from plan
+        with entered(replace(frame, trace=trace)):
+            value = yield from plan
     except BaseException as error:
         trace.end(error=error)
         raise

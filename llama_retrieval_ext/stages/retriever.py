@@ -4,12 +4,14 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -18,10 +20,17 @@ from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, e
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
+from llama_retrieval_ext.stages.shape import Shaped, children_of
 from llama_retrieval_ext.trace import Trace
 
+if TYPE_CHECKING:
+    from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.stages.branches import Branches
+    from llama_retrieval_ext.stages.pipeline import Pipeline
+    from llama_retrieval_ext.stages.refine import Refine
 
-class Retriever(BaseRetriever, HonoursQuery, ABC):
+
+class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
     """A LlamaIndex retriever that keeps the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
@@ -31,7 +40,7 @@ class Retriever(BaseRetriever, HonoursQuery, ABC):
     A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
 
     Args:
-        top_k: How many hits to return when the query does not say; at least 1.
+        top_k: How many hits to return when the query does not say, at least 1; None for all.
         filters: Conditions on metadata that every hit satisfies; a query can only add to them.
         scope: Who is asking; a query can only narrow it.
         name: What the retriever is called in traces, contributions and ``Hit.source``.
@@ -45,7 +54,7 @@ class Retriever(BaseRetriever, HonoursQuery, ABC):
     def __init__(
         self,
         *,
-        top_k: int,
+        top_k: int | None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         name: str | None = None,
@@ -54,10 +63,18 @@ class Retriever(BaseRetriever, HonoursQuery, ABC):
         super().__init__(callback_manager=callback_manager)
         if filters is not None:
             parse_filters(filters)
-        self.top_k = check_top_k(top_k)
+        self.top_k = None if top_k is None else check_top_k(top_k)
         self.filters = filters
         self.scope = scope
         self.name = name or type(self).__name__
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        plan = cls.__dict__.get("_plan")
+        if plan is not None:
+            # LlamaIndex wraps what implements an abstract method in a span. One around a plan would
+            # end before the plan runs; `retrieve` has the real one.
+            setattr(plan, DISPATCHER_SPAN_DECORATED_ATTR, True)
+        super().__init_subclass__(**kwargs)
 
     @abstractmethod
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -147,7 +164,7 @@ class Retriever(BaseRetriever, HonoursQuery, ABC):
         return SearchResult(
             [as_hit(hit, source=self.name) for hit in hits],
             tuple(session.degraded),
-            trace,
+            None if trace is None else trace.snapshot(),
             dict(session.details),
         )
 
@@ -178,5 +195,38 @@ class Retriever(BaseRetriever, HonoursQuery, ABC):
             top_k=query.top_k or self.top_k,
         )
 
+    def _for_children(self, query: Query) -> Query:
+        """The query as it goes to children: with their own ``top_k``.
+
+        An embedding that the caller brought stays only where a single embedding model is in use: it
+        must not reach a leg with another.
+        """
+        child = query.for_child()
+        if query.embedding is not None and len(_embed_models(self)) > 1:
+            child.embedding = None
+        return child
+
+    def __rshift__(self, other: "Refine | BaseNodePostprocessor") -> "Pipeline":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.stages.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.stages.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(top_k={self.top_k})"
+
+
+def _embed_models(retriever: object) -> set[int]:
+    # LlamaIndex's vector retrievers keep theirs in a private attribute.
+    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
+    below = [_embed_models(child) for child in children_of(retriever)]
+    return set().union(*below, set() if own is None else {id(own)})

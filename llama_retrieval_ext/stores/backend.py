@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -69,6 +69,7 @@ class Search:
     scope: Scope | None = None
 
 
+@runtime_checkable
 class Backend(Protocol):
     """One way to ask every engine.
 

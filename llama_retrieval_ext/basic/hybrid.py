@@ -1,0 +1,122 @@
+"""Vector and keyword search of one store, fused."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever, call, search_of
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stores.gate import gated
+from llama_retrieval_ext.stores.opening import Storage
+
+LEGS = ("vector", "keyword")
+Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
+
+
+class HybridRetriever(StoreRetriever):
+    """Vector and keyword search of one store, fused; each hit says what either gave to it.
+
+    Both searches go out as one request where the engine has one, and side by side otherwise; the
+    answer is the same. When the embedding model fails, the answer comes from keyword search alone
+    and is marked degraded, and the other way round.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        embed_model: The embedding model that the store was filled with.
+        top_k: How many hits to return when the query does not say; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Who is asking.
+        fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
+            name ``vector`` and ``keyword``.
+        alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
+            weights in the fusion. 1.0 and 0.0 switch the other leg off.
+        candidates: How many hits each leg is asked for, at least; more candidates make the fusion
+            better informed. 100 costs little and is what the literature uses.
+        name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
+
+    Scores are the fusion's; see there.
+
+    Raises:
+        ConfigurationError: ``alpha`` is out of range, or given beside weights.
+        UnsupportedModeError: The store has no keyword search.
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
+        self,
+        store: Storage,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        fusion: Fusion | None = None,
+        alpha: float | None = None,
+        candidates: int = 100,
+        name: str = "hybrid",
+    ) -> None:
+        super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
+        self.fusion = fusion or RRF()
+        self.candidates = check_top_k(candidates)
+        self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
+        vector = VectorRetriever(self.backend, embed_model=self.embed_model)
+        keyword = KeywordRetriever(self.backend)
+        self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        top_k = max(self.candidates, query.top_k or 1)
+        rankings = yield from self._one_round_trip(query, top_k)
+        if rankings is None:
+            rankings = yield from self._side_by_side(query, top_k)
+        return self.fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+
+    def _one_round_trip(self, query: Query, top_k: int) -> Plan[Rankings | None]:
+        """Both rankings from one request; None where that is not to be had."""
+        if len(self._legs) < len(LEGS) or not self.backend.capabilities.one_round_trip:
+            return None
+        (embedded,) = yield Together([Task("embedding", self._embed(query))])
+        if embedded.error is not None:
+            return None  # side by side, where the vector leg fails alone and says why
+        search = search_of(query, top_k=top_k)
+        request = self.backend.dense_and_keyword(embedded.result(), query.query_str, search)
+        if request is None:
+            return None
+        found = yield from step("search in one round trip", call(request))
+        return {
+            name: gated(each, query.condition, backend=self.backend, source=name)
+            for name, each in zip(LEGS, found, strict=True)
+        }
+
+    def _side_by_side(self, query: Query, top_k: int) -> Plan[Rankings]:
+        asks = [Ask(leg, query.for_child(), top_k) for leg in self._legs]
+        answers = yield from ask(asks)
+        return {
+            each.leg.name: answer
+            for each, answer in zip(asks, answers, strict=True)
+            if answer is not None
+        }
+
+
+def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:
+    if alpha is None:
+        return fusion.weights
+    if fusion.weights is not None:
+        raise ConfigurationError(
+            f"got alpha={alpha} and a fusion with weights {fusion.weights}; give one of them"
+        )
+    if not 0 <= alpha <= 1:
+        raise ConfigurationError(
+            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha}"
+        )
+    return (alpha, 1 - alpha)

@@ -1,0 +1,61 @@
+"""Keyword search in the store."""
+
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever, call, search_of
+from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stores.gate import gated
+from llama_retrieval_ext.stores.opening import Storage
+
+
+class KeywordRetriever(StoreRetriever):
+    """The nodes that share terms with the query, ranked by BM25 in the store. No model is needed.
+
+    For keyword search over nodes in memory or a docstore, see ``BM25Retriever``.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        top_k: How many hits to return when the query does not say; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Who is asking. Term statistics are taken over what the scope can see.
+        name: Name in traces and ``Hit.source``; ``keyword`` unless given.
+
+    Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
+
+    Raises:
+        UnsupportedModeError: The store has no keyword search.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext import EmbeddedVectorStore
+        >>> store = EmbeddedVectorStore(":memory:")
+        >>> _ = store.add([TextNode(id_="n1", text="年假 annual leave", embedding=[1.0])])
+        >>> [hit.node_id for hit in KeywordRetriever(store).retrieve("年假")]
+        ['n1']
+
+    """
+
+    def __init__(
+        self,
+        store: Storage,
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        name: str = "keyword",
+    ) -> None:
+        super().__init__(store, None, top_k=top_k, filters=filters, scope=scope, name=name)
+        if self.backend.capabilities.keyword is None:
+            raise UnsupportedModeError(
+                f"{type(self.backend.store).__name__} has no keyword search; use BM25Retriever "
+                "over the nodes or the docstore, or a store opened by URL"
+            )
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        search = self.backend.keyword(query.query_str, search_of(query))
+        found = yield from step("search", call(search))
+        return gated(found, query.condition, backend=self.backend, source=self.name)

@@ -1,0 +1,67 @@
+"""What the retrievers over one store share: the store's backend and embedding model."""
+
+from typing import TypeVar
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.opening import Storage, source_of
+
+T = TypeVar("T")
+
+
+class StoreRetriever(Retriever):
+    """A retriever over one store.
+
+    Attributes:
+        backend: How the store is asked.
+        embed_model: Turns query text into vectors; None where queries carry their embedding.
+    """
+
+    def __init__(
+        self,
+        store: Storage,
+        embed_model: BaseEmbedding | None,
+        *,
+        top_k: int,
+        filters: MetadataFilters | None,
+        scope: Scope | None,
+        name: str,
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
+        source = source_of(store)
+        self.backend = source.backend
+        self.embed_model = embed_model or source.embed_model
+        self.object_map = dict(source.objects)
+
+    def _embed(self, query: Query) -> Plan[list[float]]:
+        if query.embedding is not None:
+            return query.embedding
+        if self.embed_model is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
+                "that the store was filled with, or queries that carry their embedding"
+            )
+        return (yield from step("embedding", embed(query, self.embed_model)))
+
+    def __repr__(self) -> str:
+        engine = self.backend.describe()["engine"]
+        return f"{type(self).__name__}({engine}, top_k={self.top_k}, name={self.name!r})"
+
+
+def call(effect: Call[T]) -> Plan[T]:
+    """The plan that is one call."""
+    value: T = yield effect
+    return value
+
+
+def search_of(query: Query, *, top_k: int | None = None) -> Search:
+    """What a backend is told about a query."""
+    return Search(top_k or query.top_k or 1, query.condition, query.scope)

@@ -1,0 +1,115 @@
+"""The notation for embedding models on a command line, and the name a store keeps of one."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+
+_LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class _Integration:
+    """A LlamaIndex embedding package; ``argument`` is what its class calls the model's name."""
+
+    class_name: str
+    argument: str = "model_name"
+
+
+# Keys name the package, llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
+_INTEGRATIONS = {
+    "huggingface": _Integration("HuggingFaceEmbedding"),
+    "fastembed": _Integration("FastEmbedEmbedding"),
+    "openai": _Integration("OpenAIEmbedding", "model"),
+    "ollama": _Integration("OllamaEmbedding"),
+}
+_ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
+
+
+def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
+    """Return the embedding model that a specification names; there is no default.
+
+    Making a model may download it or ask for a key: that is the integration's to do.
+
+    Args:
+        spec: A model, which comes back as it is, or ``local``, ``huggingface:NAME``,
+            ``fastembed:NAME``, ``openai:NAME``, ``ollama:NAME``. A name may hold colons.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigurationError: The specification is empty, or none of these.
+        MissingDependencyError: The integration is not installed.
+
+    Examples:
+        >>> resolve_embed_model("local").model_name
+        'wordllama-l2-supercat-256'
+        >>> resolve_embed_model("olama:bge-m3")
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: unknown embedding model 'olama:bge-m3'; \
+did you mean 'ollama:bge-m3'? Accepted: local, huggingface:NAME, fastembed:NAME, openai:NAME, \
+ollama:NAME, or a LlamaIndex embedding object
+
+    """
+    if isinstance(spec, BaseEmbedding):
+        return spec
+    # Without a type checker, None and other libraries' embeddings come here too.
+    if not isinstance(spec, str) or not spec.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"an embedding model is needed, got {spec!r}. {_accepted()}")
+    if spec == _LOCAL:
+        return LocalEmbedding()
+    key, _, name = spec.partition(":")
+    if key not in _INTEGRATIONS or not name.strip():
+        raise ConfigurationError(
+            f"unknown embedding model {spec!r}{_suggestion(key, name)} {_accepted()}"
+        )
+    return _load(key, name)
+
+
+def embed_model_name(model: BaseEmbedding) -> str:
+    """Return the name under which a store remembers the model that made its vectors.
+
+    It is ``ClassName:model_name``, or the class name alone where the model has no name of its own
+    (LlamaIndex's default is ``unknown``): two such models of one class cannot be told apart.
+
+    Examples:
+        >>> embed_model_name(LocalEmbedding())
+        'LocalEmbedding:wordllama-l2-supercat-256'
+
+    """
+    class_name = type(model).__name__
+    named = model.model_name and model.model_name != "unknown"
+    return f"{class_name}:{model.model_name}" if named else class_name
+
+
+def _load(key: str, name: str) -> BaseEmbedding:
+    integration = _INTEGRATIONS[key]
+    module = f"llama_index.embeddings.{key}"
+    try:
+        model_class = getattr(import_module(module), integration.class_name)
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or ""):  # installed, but one of its own needs is not
+            raise
+        raise MissingDependencyError(
+            f"the embedding model '{key}:{name}'", package=f"llama-index-embeddings-{key}"
+        ) from error
+    model: BaseEmbedding = model_class(**{integration.argument: name})
+    return model
+
+
+def _accepted() -> str:
+    return f"Accepted: {', '.join(_ACCEPTED)}, or a LlamaIndex embedding object"
+
+
+def _suggestion(key: str, name: str) -> str:
+    near = get_close_matches(key.strip().lower(), (_LOCAL, *_INTEGRATIONS), n=1)
+    if not near:
+        return "."
+    right = near[0] if near[0] == _LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"
+    return f"; did you mean {right!r}?"

@@ -1,0 +1,41 @@
+"""English sample documents that every Python carries: the topics behind ``help()``."""
+
+import re
+import sys
+from pydoc_data.topics import topics
+
+from llama_index.core.schema import Document
+
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_UNDERLINE = re.compile(r"^[*=\-~]{3,}\n", re.MULTILINE)
+_EMPTY_LINES = re.compile(r"\n\s*\n+")
+
+
+def python_topics() -> list[Document]:
+    """Return Python's language reference, one document per topic of ``help()``, sorted by topic.
+
+    Ids are ``python/topic``. Metadata: ``topic`` and ``python``, the version, such as ``3.12``;
+    the version is kept from embeddings and prompts. The text differs between versions of Python.
+
+    Examples:
+        >>> by_id = {document.doc_id: document for document in python_topics()}
+        >>> print(by_id["python/pass"].text.splitlines()[0])
+        The "pass" statement
+
+    """
+    return [_document(topic) for topic in sorted(topics)]
+
+
+def _document(topic: str) -> Document:
+    return Document(
+        id_=f"python/{topic}",
+        text=_tidy(topics[topic]),
+        metadata={"topic": topic, "python": _VERSION},
+        excluded_embed_metadata_keys=["python"],
+        excluded_llm_metadata_keys=["python"],
+    )
+
+
+def _tidy(text: str) -> str:
+    """Drop the lines drawn under headings, and all but one of several empty lines."""
+    return _EMPTY_LINES.sub("\n\n", _UNDERLINE.sub("", text)).strip()

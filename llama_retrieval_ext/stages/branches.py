@@ -1,0 +1,83 @@
+"""Retrievers side by side, waiting for a fusion."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.stages.fusion import Fusion, FusionChain
+from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
+from llama_retrieval_ext.stages.shape import name_of
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.stages.fused import Fused
+    from llama_retrieval_ext.stages.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches:
+    """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
+
+    Attributes:
+        legs: At least one; their names are unique.
+        rewrites: What happens to the query before it reaches the legs.
+        fan_out: Makes several queries of it; each goes to every leg.
+    """
+
+    legs: tuple[Leg, ...]
+    rewrites: tuple[Rewrite, ...] = ()
+    fan_out: FanOut | None = None
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.stages.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.stages.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
+
+    def __rshift__(self, other: "Fusion | FusionChain") -> "Fused | Pipeline":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __repr__(self) -> str:
+        legs = " | ".join(repr(leg.retriever) for leg in self.legs)
+        before = [repr(stage) for stage in self.rewrites]
+        before += [] if self.fan_out is None else [repr(self.fan_out)]
+        return " >> ".join([*before, f"({legs})"])
+
+
+def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever) -> Branches:
+    """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+
+    Args:
+        retrievers: Named after themselves; a repeated name is numbered.
+        named: Under the names given.
+
+    Raises:
+        CompositionError: There is none.
+    """
+    legs = [*retrievers, *(Leg(name, retriever) for name, retriever in named.items())]
+    if not legs:
+        raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
+    return Branches(unique_legs(legs))
+
+
+def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
+    """Legs of retrievers, under unique names: ``vector``, ``vector#2``, ..."""
+    legs: list[Leg] = []
+    taken: set[str] = set()
+    for part in parts:
+        leg = part if isinstance(part, Leg) else Leg(name_of(part), part)
+        name, number = leg.name, 2
+        while name in taken:
+            name, number = f"{leg.name}#{number}", number + 1
+        taken.add(name)
+        legs.append(leg if name == leg.name else replace(leg, name=name))
+    return tuple(legs)

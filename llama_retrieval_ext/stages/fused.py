@@ -1,0 +1,95 @@
+"""Legs and the fusion behind them."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.branches import Branches
+from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rewriting import rewritten
+
+
+class Fused(Retriever):
+    """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
+
+    A leg that fails is left out and the answer marked degraded, unless the leg is required.
+
+    Args:
+        branches: The legs.
+        fusion: How their rankings become one.
+        top_k: How many hits to return when the query does not say; None for all.
+        min_success: How many legs must answer.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: The fusion's weights do not fit the legs.
+    """
+
+    def __init__(
+        self,
+        branches: Branches,
+        fusion: Fusion,
+        *,
+        top_k: int | None = None,
+        min_success: int = 1,
+        name: str = "fusion",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        self.branches = branches
+        self.fusion = fusion
+        self.min_success = min_success
+        legs = branches.legs
+        self.weights = resolved_weights(
+            fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
+        )
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """The legs, in their order."""
+        return self.branches.legs
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of the legs."""
+        return [leg.retriever for leg in self.legs]
+
+    @property
+    def label(self) -> str:
+        """The fusion, behind what happens to the query."""
+        before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
+        return " >> ".join(repr(stage) for stage in before if stage is not None)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        queries = yield from self._queries(query)
+        asks = {
+            _ranking_name(leg.name, number, of=len(queries)): Ask(leg, each)
+            for number, each in enumerate(queries, start=1)
+            for leg in self.legs
+            if self.weights[leg.name] > 0
+        }
+        answers = yield from ask(list(asks.values()), min_success=self.min_success)
+        rankings: dict[str, Sequence[NodeWithScore]] = {
+            name: answer for name, answer in zip(asks, answers, strict=True) if answer is not None
+        }
+        weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
+        return self.fusion.fuse(rankings, weights=weights, top_k=query.top_k, source=self.name)
+
+    def _queries(self, query: Query) -> Plan[list[Query]]:
+        for_legs = self._for_children(query)
+        changed = yield from rewritten(for_legs, self.branches.rewrites)
+        if self.branches.fan_out is None:
+            return [changed]
+        return (yield from self.branches.fan_out.fan_out(changed))
+
+    def __repr__(self) -> str:
+        return f"{self.branches!r} >> {self.fusion!r}"
+
+
+def _ranking_name(leg: str, number: int, *, of: int) -> str:
+    return leg if of == 1 else f"{leg}[{number}]"

@@ -1,0 +1,169 @@
+"""`Fusion`: the kind of stage that makes one ranking of several."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseNode, NodeWithScore
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
+from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+from llama_retrieval_ext.ranking import Contribution, Hit, score_of
+from llama_retrieval_ext.stages.refine import Refine
+
+Weights = Mapping[str, float] | Sequence[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LegRanking:
+    """What one leg of a fusion found: each id once, best first, with the leg's weight."""
+
+    name: str
+    hits: Mapping[str, NodeWithScore]
+    weight: float
+
+    def scores(self) -> dict[str, float]:
+        """Raw score of every id.
+
+        Raises:
+            ScoreError: One has none, or one that is not finite.
+        """
+        return {node_id: score_of(hit) for node_id, hit in self.hits.items()}
+
+
+class Fusion(ABC):
+    """Makes one ranking of several; what each leg gave is kept as the hit's contributions.
+
+    The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
+    once, where it stands first. Equal fused scores are ordered by node id. A leg of weight 0 is
+    left out.
+    """
+
+    @property
+    @abstractmethod
+    def weights(self) -> Weights:
+        """By leg name, or in the order of the legs; None for the weights of the legs."""
+
+    @abstractmethod
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """What each leg gives to each of its ids, one mapping a leg."""
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """The fused score of every id; the sum of its shares unless a fusion says otherwise."""
+        return sum_of_legs(shares)
+
+    def fuse(
+        self,
+        rankings: Mapping[str, Sequence[NodeWithScore]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        top_k: int | None = None,
+        source: str = "",
+    ) -> list[Hit]:
+        """The fused ranking.
+
+        Args:
+            rankings: The legs that answered, by name.
+            weights: Weight of each leg, by name; None weighs all alike.
+            top_k: How many hits to return; None for all.
+            source: What the hits name as their source.
+
+        Returns:
+            Fresh hits, best first; nothing that came in is changed.
+
+        Raises:
+            ScoreError: A score is None or not finite, and the fusion goes by scores.
+        """
+        legs = _counted(rankings, weights)
+        shares = self.shares(legs)
+        top = ranked(self.combine(shares))[:top_k]
+        return _hits(top, legs, shares, source)
+
+    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+
+@dataclass(frozen=True, slots=True)
+class FusionChain:
+    """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
+
+    fusion: Fusion
+    refines: tuple[Refine, ...]
+
+    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __repr__(self) -> str:
+        return " >> ".join(repr(stage) for stage in (self.fusion, *self.refines))
+
+
+def resolved_weights(
+    weights: Weights, names: Sequence[str], defaults: Iterable[float]
+) -> dict[str, float]:
+    """The weight of every leg by name.
+
+    Args:
+        weights: By name, where missing ones keep their default, or one a leg in their order.
+        names: The legs.
+        defaults: Their own weights, used where ``weights`` says nothing.
+
+    Raises:
+        ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
+    """
+    if weights is None:
+        found = list(defaults)
+    elif isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(names))
+        if unknown:
+            raise ConfigurationError(
+                f"weights name {', '.join(map(repr, unknown))}, which is no leg; "
+                f"the legs are {', '.join(map(repr, names))}"
+            )
+        pairs = zip(names, defaults, strict=True)
+        found = [weights.get(name, default) for name, default in pairs]
+    else:
+        found = list(weights)
+    weighted_legs(names, weights=found)
+    return dict(zip(names, map(float, found), strict=True))
+
+
+def _counted(
+    rankings: Mapping[str, Sequence[NodeWithScore]], weights: Mapping[str, float] | None
+) -> list[LegRanking]:
+    legs: list[LegRanking] = []
+    for name, ranking in rankings.items():
+        weight = 1.0 if weights is None else weights[name]
+        if weight > 0:
+            hits: dict[str, NodeWithScore] = {}
+            for hit in ranking:
+                hits.setdefault(hit.node.node_id, hit)
+            legs.append(LegRanking(name, hits, weight))
+    return legs
+
+
+def _hits(
+    top: Sequence[tuple[str, float]],
+    legs: Sequence[LegRanking],
+    shares: Sequence[Mapping[str, float]],
+    source: str,
+) -> list[Hit]:
+    given: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
+    nodes: dict[str, BaseNode] = {}
+    for leg, share in zip(legs, shares, strict=True):
+        for rank, (node_id, hit) in enumerate(leg.hits.items(), start=1):
+            if node_id in given and node_id in share:
+                nodes.setdefault(node_id, hit.node)
+                given[node_id].append(
+                    Contribution(leg.name, rank, hit.score, leg.weight, share[node_id])
+                )
+    return [
+        Hit(node=nodes[node_id], score=score, source=source, contributions=tuple(given[node_id]))
+        for node_id, score in top
+    ]

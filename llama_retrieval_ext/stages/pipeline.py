@@ -1,0 +1,69 @@
+"""A retriever with what happens before and behind it."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.refine import Refine
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rewrite import Rewrite
+from llama_retrieval_ext.stages.rewriting import rewritten
+from llama_retrieval_ext.stages.shape import name_of
+
+
+class Pipeline(Retriever):
+    """What ``rewrite >> retriever >> refine`` gives: a retriever between its stages.
+
+    The retriever gets the rewritten query; refining stages get the one that was asked. ``top_k`` of
+    a query cuts the result at the very end: the stages before it see all that the retriever found.
+
+    Args:
+        source: The retriever inside; ours or a foreign one.
+        rewrites: What happens to the query, in this order.
+        refines: What happens to the ranking, in this order.
+        top_k: How many hits to return when the query does not say; None for all.
+        name: Name in traces.
+    """
+
+    def __init__(
+        self,
+        source: BaseRetriever,
+        *,
+        rewrites: Sequence[Rewrite] = (),
+        refines: Sequence[Refine] = (),
+        top_k: int | None = None,
+        name: str = "pipeline",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        self.source = source
+        self.rewrites = tuple(rewrites)
+        self.refines = tuple(refines)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever inside."""
+        return [self.source]
+
+    @property
+    def label(self) -> str:
+        """The stages around the retriever."""
+        return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines))
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        inner = yield from rewritten(self._for_children(query), self.rewrites)
+        found: list[NodeWithScore] = yield from step(
+            name_of(self.source), retrieval(self.source, inner)
+        )
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        for stage in self.refines:
+            hits = yield from step(repr(stage), stage.refine(query, hits))
+        return hits[: query.top_k]
+
+    def __repr__(self) -> str:
+        return " >> ".join(repr(part) for part in (*self.rewrites, self.source, *self.refines))

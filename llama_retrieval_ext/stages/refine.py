@@ -1,0 +1,33 @@
+"""`Refine`: the kind of stage that makes a better ranking of a ranking."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.stages.pipeline import Pipeline
+
+
+class Refine(ABC):
+    """Makes a ranking of a ranking: ``retriever >> refine``. It never invents ids."""
+
+    @abstractmethod
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the refined ranking: fresh hits where anything changes, best first."""
+
+    def __rshift__(self, other: "Refine | BaseNodePostprocessor") -> "Refine":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __rrshift__(self, other: BaseRetriever) -> "Pipeline":
+        from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(other, self)  # type: ignore[return-value]  # by the table there

@@ -1,0 +1,48 @@
+"""Fusion by the weighted sum of normalised scores."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Weights
+from llama_retrieval_ext.stages.normalisation import Normalisation
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedSum(Fusion):
+    """Convex combination: each leg's scores on a common scale, times its share of the weights.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs. Only
+            their proportions matter.
+        normalise: The common scale. The default, min-max of each ranking, is the usual one; it
+            gives the last hit of every leg 0.
+
+    Source:
+        `llama_retrieval_ext.formulas.weighted_sum`.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> nodes = TextNode(id_="a"), TextNode(id_="b")
+        >>> cosine = [NodeWithScore(node=n, score=s) for n, s in zip(nodes, (0.9, 0.1))]
+        >>> bm25 = [NodeWithScore(node=n, score=s) for n, s in zip(nodes[::-1], (7.0, 3.0))]
+        >>> fusion = WeightedSum(weights={"cosine": 3, "bm25": 1})
+        >>> [(hit.node_id, hit.score) for hit in fusion.fuse(
+        ...     {"cosine": cosine, "bm25": bm25}, weights={"cosine": 3, "bm25": 1})]
+        [('a', 0.75), ('b', 0.25)]
+
+    """
+
+    weights: Weights = None
+    normalise: Normalisation = Normalisation.MIN_MAX
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight as a part of all weights, times the normalised score."""
+        total = math.fsum(leg.weight for leg in legs)
+        return [
+            {
+                node_id: leg.weight / total * score
+                for node_id, score in self.normalise.apply(leg.scores()).items()
+            }
+            for leg in legs
+        ]

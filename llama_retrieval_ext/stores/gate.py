@@ -1,0 +1,44 @@
+"""The gate behind every search of a store: what does not belong goes no further."""
+
+from collections.abc import Sequence
+
+from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stores.backend import Backend, Found
+
+
+def gated(
+    found: Sequence[Found], condition: Condition | None, *, backend: Backend, source: str
+) -> list[Hit]:
+    """Hits of the nodes that satisfy a condition, checked once more in plain Python.
+
+    Engines and their integrations have bugs, and a hit from another tenant must not depend on them.
+
+    Args:
+        found: What the backend returned.
+        condition: Scope and filters of the query.
+        backend: Where it came from; says what happens to what does not belong.
+        source: What the hits name as their source.
+
+    Raises:
+        ScopeViolationError: Something does not belong, unless the backend has ``drop_violations``.
+    """
+    hits = [Hit(node=node, score=score, source=source) for node, score in found]
+    if condition is None:
+        return hits
+    passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(passed) < len(hits):
+        kept = {id(hit) for hit in passed}
+        dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+        message = (
+            f"{type(backend.store).__name__} returned {len(dropped)} of {len(hits)} hits from "
+            f"outside the query's scope or filters: {', '.join(dropped[:5])}; they were dropped. "
+            "This is a defect of the store or its integration; to get the other hits all the same, "
+            "give its backend drop_violations=True"
+        )
+        if not backend.drop_violations:
+            raise ScopeViolationError(message, dropped)
+        note_degraded(source, message)
+    return passed

@@ -1,0 +1,166 @@
+import asyncio
+import copy
+import json
+import math
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.errors import MissingDependencyError
+
+ALONE = """
+import socket, sys
+
+def refuse(*args, **kwargs):
+    raise AssertionError("the network was touched")
+
+socket.socket.connect = refuse
+socket.getaddrinfo = refuse
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+model = LocalEmbedding()
+assert "wordllama" not in sys.modules, "making a model loads it"
+print(len(model.get_query_embedding("where is the law of the sea written?")))
+"""
+
+
+@pytest.fixture
+def model() -> LocalEmbedding:
+    return LocalEmbedding()
+
+
+def length(vector: list[float]) -> float:
+    return math.sqrt(sum(value * value for value in vector))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.text(), max_size=4))
+def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
+    for vector in LocalEmbedding().get_text_embedding_batch(texts):
+        assert len(vector) == 256
+        assert length(vector) == pytest.approx(1, abs=1e-5) or not any(vector)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_a_vector_does_not_depend_on_the_batch(texts: list[str]) -> None:
+    model = LocalEmbedding()
+    alone = [model.get_text_embedding(text) for text in texts]
+    assert model.get_text_embedding_batch(texts) == alone
+    assert LocalEmbedding(embed_batch_size=1).get_text_embedding_batch(texts) == alone
+
+
+def test_the_empty_text_is_the_zero_vector_and_disturbs_no_other(model: LocalEmbedding) -> None:
+    empty, full = model.get_text_embedding_batch(["", "a law"])
+    assert empty == [0.0] * 256
+    assert full == model.get_text_embedding("a law")
+
+
+def test_vectors_are_those_of_wordllama(model: LocalEmbedding) -> None:
+    wordllama = pytest.importorskip("wordllama")
+    folder = Path(wordllama.__file__).parent
+    stock = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+    texts = ["Fire doors open outwards.", "安全生产法", "a", "one two three " * 50]
+    np.testing.assert_allclose(
+        model.get_text_embedding_batch(texts), stock.embed(texts, norm=True), atol=1e-5
+    )
+
+
+def test_related_texts_are_closer_than_unrelated_ones(model: LocalEmbedding) -> None:
+    query = model.get_query_embedding("How do I put out a burning pan?")
+    fire, tax = model.get_text_embedding_batch(
+        ["Smother flames in the kitchen with a lid.", "The invoice is due in thirty days."]
+    )
+    assert np.dot(query, fire) > np.dot(query, tax)
+
+
+def test_a_query_is_embedded_as_the_text_is(model: LocalEmbedding) -> None:
+    assert model.get_query_embedding("scaffold") == model.get_text_embedding("scaffold")
+
+
+def test_ten_thousand_words_all_count(model: LocalEmbedding) -> None:
+    long = "scaffold " * 10_000
+    assert length(model.get_text_embedding(long)) == pytest.approx(1, abs=1e-5)
+    assert model.get_text_embedding(long + "invoice " * 10_000) != model.get_text_embedding(long)
+
+
+def test_a_badly_decoded_text_is_embedded(model: LocalEmbedding) -> None:
+    text = b"caf\xe9 au lait".decode("utf-8", "surrogateescape")
+    assert length(model.get_text_embedding(text)) == pytest.approx(1, abs=1e-5)
+
+
+async def test_async_gives_what_sync_gives(model: LocalEmbedding) -> None:
+    texts = ["a", "", "fire door", "安全"]
+    assert await model.aget_text_embedding_batch(texts) == model.get_text_embedding_batch(texts)
+    assert await model.aget_text_embedding("a") == model.get_text_embedding("a")
+    assert await model.aget_query_embedding("a") == model.get_query_embedding("a")
+
+
+async def test_the_event_loop_runs_while_texts_are_embedded(model: LocalEmbedding) -> None:
+    work = asyncio.create_task(model.aget_text_embedding_batch(["fire door " * 2_000] * 60))
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 5  # one or two if the embedding held the loop
+    assert len(await work) == 60
+
+
+def test_threads_share_one_model_and_agree(model: LocalEmbedding) -> None:
+    texts = [f"article {number} of the law" for number in range(50)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(model.get_text_embedding, texts)) == model.get_text_embedding_batch(
+            texts
+        )
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_embeds_alike(clone: object) -> None:
+    model = LocalEmbedding(embed_batch_size=7)
+    assert callable(clone)
+    twin = clone(model)
+    assert twin.embed_batch_size == 7
+    assert twin.get_text_embedding("fire door") == model.get_text_embedding("fire door")
+
+
+def test_a_pickle_does_not_carry_the_model(model: LocalEmbedding) -> None:
+    model.get_text_embedding("load it")
+    assert len(pickle.dumps(model)) < 5_000
+
+
+def test_llamaindex_can_store_and_restore_it(model: LocalEmbedding) -> None:
+    data = json.loads(model.to_json())
+    assert (data["class_name"], data["model_name"]) == (
+        "LocalEmbedding",
+        "wordllama-l2-supercat-256",
+    )
+    assert LocalEmbedding.from_dict(data).to_dict() == model.to_dict()
+
+
+def test_the_name_cannot_be_a_wrong_one(model: LocalEmbedding) -> None:
+    with pytest.raises(ValidationError, match="wordllama-l2-supercat-256"):
+        LocalEmbedding(model_name="bge-m3")
+    with pytest.raises(ValidationError, match="frozen"):
+        model.model_name = "bge-m3"
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    with pytest.raises(MissingDependencyError, match=r"llama-retrieval-ext\[local\]") as caught:
+        LocalEmbedding()
+    assert caught.value.extra == "local"
+
+
+@pytest.mark.slow
+def test_the_model_is_loaded_at_the_first_text_and_from_no_network() -> None:
+    command = [sys.executable, "-c", ALONE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["256"], done.stderr
