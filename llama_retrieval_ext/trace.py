@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
@@ -41,6 +41,11 @@ class Trace:
         self.count = count
         if error is not None:
             self.error = describe(error)
+
+    def snapshot(self) -> "Trace":
+        """A copy that stays as it is, whatever abandoned legs still do."""
+        children = [child.snapshot() for child in list(self.children)]
+        return replace(self, notes=dict(self.notes), children=children)
 
     def to_dict(self) -> dict[str, object]:
         """The step and all inside it, as JSON; times in milliseconds from the start of the step."""

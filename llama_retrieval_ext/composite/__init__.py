@@ -1,0 +1,1 @@
+"""Retrievers over retrievers, under the names that users know."""

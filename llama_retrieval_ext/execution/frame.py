@@ -5,18 +5,22 @@ retrievers without being passed along.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.memo import Memo
+from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.trace import Degradation, Trace
 
 # What a composite keeps of its time for itself: a share of what is left, and at most so much.
 _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
+
+OnPartial: TypeAlias = Callable[[list[Hit]], None]
 
 
 @dataclass(slots=True)
@@ -37,12 +41,14 @@ class Frame:
         deadline: Monotonic time at which it must be done; None for no limit.
         trace: The step it is in; None when nobody asked for a trace.
         verbose: Whether steps should note what they found, not only how much.
+        on_partial: Wants to know what is found on the way; only the outermost fusion tells it.
     """
 
     session: Session
     deadline: float | None = None
     trace: Trace | None = None
     verbose: bool = False
+    on_partial: OnPartial | None = None
 
     def within(self, timeout_s: float | None) -> "Frame":
         """The frame of a task inside: due in ``timeout_s``, and a little before this one.

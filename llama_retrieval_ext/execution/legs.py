@@ -1,8 +1,10 @@
 """Legs, the named children of composites; `ask` runs them and lives with those that fail."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -101,12 +103,21 @@ class Ask:
     top_k: int | None = None
 
 
-def ask(asks: Sequence[Ask], *, min_success: int = 1) -> Plan[list[list[NodeWithScore] | None]]:
+Answers: TypeAlias = list[list[NodeWithScore] | None]
+
+
+def ask(
+    asks: Sequence[Ask],
+    *,
+    min_success: int = 1,
+    on_answer: Callable[[Answers], None] | None = None,
+) -> Plan[Answers]:
     """The plan that puts queries to legs, all at the same time.
 
     Args:
         asks: Which leg is asked what.
         min_success: How many must answer, an empty answer included.
+        on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
 
     Returns:
         One ranking an ask, in their order; None for a leg that was left out.
@@ -114,7 +125,13 @@ def ask(asks: Sequence[Ask], *, min_success: int = 1) -> Plan[list[list[NodeWith
     Raises:
         TooFewLegsError: Fewer than ``min_success`` answered.
     """
-    tasks = [Task(each.leg.name, _attempts(each), each.leg.timeout_s) for each in asks]
+    plans = [_attempts(each) for each in asks]
+    if on_answer is not None:
+        plans = _reported(plans, on_answer)
+    tasks = [
+        Task(each.leg.name, plan, each.leg.timeout_s)
+        for each, plan in zip(asks, plans, strict=True)
+    ]
     outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
     answered = sum(answer is not None for answer in answers)
@@ -156,6 +173,23 @@ def _time_for(pause_s: float) -> bool:
     frame = current_frame()
     left = None if frame is None else frame.remaining_s()
     return left is None or pause_s < left
+
+
+def _reported(
+    plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], None]
+) -> list[Plan[list[NodeWithScore]]]:
+    """The same plans; each tells what all of them have found when it is done."""
+    answers: Answers = [None] * len(plans)
+    lock = Lock()
+
+    def reporting(place: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
+        hits = yield from plan
+        with lock:  # so that no report is older than the one before
+            answers[place] = hits
+            on_answer(list(answers))
+        return hits
+
+    return [reporting(place, plan) for place, plan in enumerate(plans)]
 
 
 def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithScore] | None:

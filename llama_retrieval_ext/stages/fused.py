@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.branches import Branches
@@ -73,12 +73,24 @@ class Fused(Retriever):
             for leg in self.legs
             if self.weights[leg.name] > 0
         }
-        answers = yield from ask(list(asks.values()), min_success=self.min_success)
-        rankings: dict[str, Sequence[NodeWithScore]] = {
-            name: answer for name, answer in zip(asks, answers, strict=True) if answer is not None
-        }
         weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
-        return self.fusion.fuse(rankings, weights=weights, top_k=query.top_k, source=self.name)
+
+        def fused(answers: Answers) -> list[Hit]:
+            rankings = {
+                name: answer
+                for name, answer in zip(asks, answers, strict=True)
+                if answer is not None
+            }
+            return self.fusion.fuse(rankings, weights=weights, top_k=query.top_k, source=self.name)
+
+        frame = current_frame()
+        tell = None if frame is None else frame.on_partial
+        answers = yield from ask(
+            list(asks.values()),
+            min_success=self.min_success,
+            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+        )
+        return fused(answers)
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)

@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -14,7 +16,17 @@ from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, score_of
 from llama_retrieval_ext.stages.refine import Refine
 
-Weights = Mapping[str, float] | Sequence[float] | None
+Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
+
+
+class Unscored(Enum):
+    """What a fusion by scores does with a hit that has none, as some retrievers return."""
+
+    REFUSE = "refuse"
+    LEAVE_OUT = "leave_out"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +37,18 @@ class LegRanking:
     hits: Mapping[str, NodeWithScore]
     weight: float
 
-    def scores(self) -> dict[str, float]:
-        """Raw score of every id.
+    def scores(self, unscored: Unscored) -> dict[str, float]:
+        """Raw score of every id; one without a score is refused or left out.
 
         Raises:
-            ScoreError: One has none, or one that is not finite.
+            ScoreError: One is not finite, or None and to be refused.
         """
-        return {node_id: score_of(hit) for node_id, hit in self.hits.items()}
+        skip = unscored is Unscored.LEAVE_OUT
+        return {
+            node_id: score_of(hit)
+            for node_id, hit in self.hits.items()
+            if not (skip and hit.score is None)
+        }
 
 
 class Fusion(ABC):
@@ -82,6 +99,9 @@ class Fusion(ABC):
         top = ranked(self.combine(shares))[:top_k]
         return _hits(top, legs, shares, source)
 
+    def __repr__(self) -> str:
+        return concise_repr(self)
+
     def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
         from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
 
@@ -102,6 +122,13 @@ class FusionChain:
 
     def __repr__(self) -> str:
         return " >> ".join(repr(stage) for stage in (self.fusion, *self.refines))
+
+
+def concise_repr(stage: Fusion) -> str:
+    """The expression that makes the stage, without the arguments that are None."""
+    given = {field.name: getattr(stage, field.name) for field in fields(stage)}  # type: ignore[arg-type]
+    told = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    return f"{type(stage).__name__}({told})"
 
 
 def resolved_weights(

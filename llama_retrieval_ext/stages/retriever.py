@@ -2,8 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,7 +15,8 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
+from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
@@ -116,7 +116,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return self._search(asked, verbose=False)
+        return self._search(asked)
 
     async def asearch(
         self,
@@ -132,7 +132,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await self._asearch(asked, verbose=False)
+        return await self._asearch(asked)
 
     def explain(self, query: QueryType) -> SearchResult:
         """`search` with everything recorded: each step of the trace also notes its best hits."""
@@ -142,20 +142,33 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
         """`explain` without blocking the event loop."""
         return await self._asearch(Query.of(query), verbose=True)
 
-    def _search(self, query: Query, *, verbose: bool) -> SearchResult:
-        with self._recording(verbose=verbose) as frame:
+    def stream(self, query: QueryType) -> Iterator[SearchResult]:
+        """Answers that get better: the fused ranking after each leg, and last the whole answer.
+
+        The rankings on the way come from the outermost fusion, before anything refines them.
+        """
+        return stream(lambda report: self._search(Query.of(query), on_partial=_telling(report)))
+
+    def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
+        """`stream` without blocking the event loop."""
+        return astream(lambda report: self._asearch(Query.of(query), on_partial=_telling(report)))
+
+    def _search(
+        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
+    ) -> SearchResult:
+        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
             return self._result(self.retrieve(query), frame)
 
-    async def _asearch(self, query: Query, *, verbose: bool) -> SearchResult:
-        with self._recording(verbose=verbose) as frame:
+    async def _asearch(
+        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
+    ) -> SearchResult:
+        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
             return self._result(await self.aretrieve(query), frame)
 
-    @contextmanager
-    def _recording(self, *, verbose: bool) -> Generator[Frame]:
+    def _frame(self, *, verbose: bool, on_partial: OnPartial | None) -> Frame:
         outer = current_frame()
         deadline = None if outer is None else outer.deadline
-        with entered(Frame(Session(), deadline, Trace(self.name), verbose)) as frame:
-            yield frame
+        return Frame(Session(), deadline, Trace(self.name), verbose, on_partial)
 
     def _result(self, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
         session, trace = frame.session, frame.trace
@@ -223,6 +236,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(top_k={self.top_k})"
+
+
+def _telling(report: Callable[[SearchResult], None]) -> OnPartial:
+    return lambda hits: report(SearchResult(hits))
 
 
 def _embed_models(retriever: object) -> set[int]:

@@ -7,7 +7,7 @@ from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Weights
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RRF(Fusion):
     """Reciprocal rank fusion: needs no scores, only the order of each leg.
 

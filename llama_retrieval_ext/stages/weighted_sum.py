@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Weights
+from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.normalisation import Normalisation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WeightedSum(Fusion):
     """Convex combination: each leg's scores on a common scale, times its share of the weights.
 
@@ -17,6 +17,10 @@ class WeightedSum(Fusion):
             their proportions matter.
         normalise: The common scale. The default, min-max of each ranking, is the usual one; it
             gives the last hit of every leg 0.
+        unscored: What happens to a hit without a score.
+
+    The weights of the legs that answered count as the whole: a leg that failed does not lower
+    every score.
 
     Source:
         `llama_retrieval_ext.formulas.weighted_sum`.
@@ -35,6 +39,7 @@ class WeightedSum(Fusion):
 
     weights: Weights = None
     normalise: Normalisation = Normalisation.MIN_MAX
+    unscored: Unscored = Unscored.REFUSE
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""
@@ -42,7 +47,7 @@ class WeightedSum(Fusion):
         return [
             {
                 node_id: leg.weight / total * score
-                for node_id, score in self.normalise.apply(leg.scores()).items()
+                for node_id, score in self.normalise.apply(leg.scores(self.unscored)).items()
             }
             for leg in legs
         ]

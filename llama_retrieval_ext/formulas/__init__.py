@@ -1,0 +1,1 @@
+"""Published formulas of retrieval, one per file: pure functions over ids and numbers."""

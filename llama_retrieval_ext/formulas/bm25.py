@@ -1,0 +1,120 @@
+"""BM25: how much a term of a document says about it."""
+
+import math
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.score_check import LARGEST
+
+Floats = npt.NDArray[np.floating[Any]]  # Any: of whichever width
+Numbers = npt.NDArray[np.integer[Any]] | Floats
+
+
+@overload
+def bm25_idf(n_docs: float, doc_freq: float) -> float: ...
+@overload
+def bm25_idf(n_docs: float, doc_freq: Numbers) -> Floats: ...
+def bm25_idf(n_docs: float, doc_freq: float | Numbers) -> float | Floats:
+    r"""How rare a term is: its inverse document frequency.
+
+    .. math:: \mathrm{idf}(t) = \ln\left(1 + \frac{N - n_t + 0.5}{n_t + 0.5}\right)
+
+    Args:
+        n_docs: Documents in the collection, *N*.
+        doc_freq: Documents with the term, from 0 to *N*; one number, or an array of any shape.
+
+    Returns:
+        The weight, above 0; higher is rarer. A float, or an array of floats of the same shape.
+
+    Raises:
+        ConfigurationError: A frequency is below 0 or above ``n_docs``.
+
+    Source:
+        Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, the
+        Robertson/Sparck Jones weight, https://doi.org/10.1561/1500000019, with the 1 inside the
+        logarithm by which Lucene's BM25Similarity and Qdrant keep it positive.
+
+    Examples:
+        >>> bm25_idf(9, 2)  # ln(1 + 7.5 / 2.5)
+        1.3862943611198906
+
+    """
+    if isinstance(doc_freq, np.ndarray):
+        _check_doc_freq(n_docs, least=doc_freq.min(initial=0), most=doc_freq.max(initial=0))
+        idf: Floats = np.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
+        return idf
+    _check_doc_freq(n_docs, least=doc_freq, most=doc_freq)
+    return math.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
+
+
+def _check_doc_freq(n_docs: float, *, least: float, most: float) -> None:
+    if not 0 <= least <= most <= n_docs:
+        raise ConfigurationError(
+            f"got document frequencies from {least} to {most} in {n_docs} documents; expected 0 to "
+            "the number of documents: is the order (n_docs, doc_freq)?"
+        )
+
+
+@overload
+def bm25_term_weight(
+    tf: float, *, length: float, average_length: float, k1: float = 1.2, b: float = 0.75
+) -> float: ...
+@overload
+def bm25_term_weight(
+    tf: Numbers,
+    *,
+    length: float | Numbers,
+    average_length: float,
+    k1: float = 1.2,
+    b: float = 0.75,
+) -> Floats: ...
+def bm25_term_weight(
+    tf: float | Numbers,
+    *,
+    length: float | Numbers,
+    average_length: float,
+    k1: float = 1.2,
+    b: float = 0.75,
+) -> float | Floats:
+    r"""How much a document is about a term, before the term's rarity is counted in.
+
+    .. math:: w(t, d) = \frac{tf \, (k_1 + 1)}{tf + k_1 \, (1 - b + b \, |d| / \overline{|d|})}
+
+    Args:
+        tf: How often the document has the term, at least 1 (without the term there is nothing to
+            weigh); one number, or an array.
+        length: Tokens of the document; one number, or an array that broadcasts against ``tf``.
+        average_length: Mean number of tokens over the collection, above 0.
+        k1: How slowly repetitions saturate; 0 counts presence only. 1.2 is the default of Lucene
+            and Qdrant.
+        b: How much length counts, from 0 (not at all) to 1 (in full). 0.75 is their default.
+
+    Returns:
+        The weight, in ``(0, k1 + 1]``; multiply by `bm25_idf` and sum over the query's terms. A
+        float, or an array of floats.
+
+    Raises:
+        ConfigurationError: ``average_length``, ``k1`` or ``b`` is out of range.
+
+    Source:
+        Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, the
+        BM25 term weight with the factor (k1 + 1), https://doi.org/10.1561/1500000019; as Qdrant,
+        while Lucene since 8.0 leaves out that factor, which changes no order.
+
+    Examples:
+        >>> bm25_term_weight(2, length=50, average_length=100, k1=1.0, b=0.5)
+        1.4545454545454546
+        >>> bm25_term_weight(np.array([1, 2]), length=100, average_length=100, k1=1.0).round(3)
+        array([1.   , 1.333])
+
+    """
+    # Called for every term of every document: one plain test, one plain expression.
+    if not (average_length > 0.0 and 0.0 <= k1 <= LARGEST and 0.0 <= b <= 1.0):
+        raise ConfigurationError(
+            f"got average_length = {average_length}, k1 = {k1}, b = {b}; expected an average above "
+            "0, a finite k1 of 0 or more (1.2), and b from 0 to 1 (0.75)"
+        )
+    return tf * (k1 + 1.0) / (tf + k1 * (1.0 - b + b * length / average_length))

@@ -1,0 +1,79 @@
+"""Borda count: each leg votes with points for rank."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
+from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+
+
+def borda_count(
+    rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    r"""Fuse rankings by the weighted sum of Borda points.
+
+    With *c* candidates, the ids in any leg, the best of a leg gets *c* points, the next *c - 1*,
+    and so on. The candidates a leg did not rank share the points it has left equally, which is
+    the mean of those points each:
+
+    .. math:: b_i(d) = \begin{cases} c - r_i(d) + 1 & d \in L_i \\
+              (c - |L_i| + 1) / 2 & \text{otherwise} \end{cases}, \qquad s(d) = \sum_i w_i \, b_i(d)
+
+    Args:
+        rankings: One sequence of ids per leg, best first. Of a repeated id only the first is
+            ranked, the ids after it move up.
+        weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
+            A leg of weight 0 is left out, also from the candidates.
+
+    Returns:
+        Points of every id in any leg that counts; in ``(0, sum(weights) * c]``, higher is better.
+        Empty for no rankings. Time and memory grow with legs times candidates.
+
+    Raises:
+        ConfigurationError: The weights do not fit.
+
+    Source:
+        Aslam and Montague, "Models for Metasearch", SIGIR 2001, Borda-fuse and weighted Borda-fuse,
+        https://doi.org/10.1145/383952.384007.
+
+    Examples:
+        >>> borda_count([["a", "b", "c"], ["b"]])
+        {'a': 4.5, 'b': 5.0, 'c': 2.5}
+
+    """
+    legs = [
+        (list(dict.fromkeys(ranking)), weight)
+        for ranking, weight in weighted_legs(rankings, weights=weights)
+    ]
+    candidates = list(dict.fromkeys(chain.from_iterable(ranking for ranking, _ in legs)))
+    return sum_of_legs(
+        [borda_points(ranking, candidates, weight=weight) for ranking, weight in legs]
+    )
+
+
+def borda_points(
+    ranking: Sequence[str], candidates: Sequence[str], *, weight: float = 1.0
+) -> dict[str, float]:
+    """What one leg gives to every candidate: the weighted points of `borda_count`.
+
+    Args:
+        ranking: The leg's ids, best first, each once; all of them candidates.
+        candidates: Every id in any leg, each once.
+        weight: The leg's weight in the fusion.
+
+    Returns:
+        Points of every candidate, in the order of the candidates.
+
+    Source:
+        The summand of `borda_count`.
+
+    Examples:
+        >>> borda_points(["b"], ["a", "b", "c"])
+        {'a': 1.5, 'b': 3.0, 'c': 1.5}
+
+    """
+    highest = len(candidates)
+    points = dict.fromkeys(candidates, weight * (highest - len(ranking) + 1) / 2)
+    for place, node_id in enumerate(ranking):
+        points[node_id] = weight * (highest - place)
+    return points

@@ -1,0 +1,1 @@
+"""Normalisations: the scores of one ranking brought to a scale that other rankings share."""

@@ -1,0 +1,28 @@
+import math
+
+import pytest
+
+from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.formulas.comb_max import comb_max
+
+
+def test_the_best_score_of_any_leg_wins() -> None:
+    assert comb_max([{"a": 0.2, "b": 0.7}, {"a": 0.9, "b": 0.1}, {"c": 0.3}]) == {
+        "a": 0.9,
+        "b": 0.7,
+        "c": 0.3,
+    }
+
+
+def test_missing_from_a_leg_is_not_zero_in_it() -> None:
+    assert comb_max([{"a": -0.5}, {"b": 1.0}]) == {"a": -0.5, "b": 1.0}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert comb_max([]) == {}
+    assert comb_max([{}]) == {}
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ScoreError, match="'a' is inf"):
+        comb_max([{"a": 1.0}, {"a": math.inf}])

@@ -1,0 +1,170 @@
+"""Laws that hold for every fusion formula, on any input."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_retrieval_ext.formulas.borda import borda_count
+from llama_retrieval_ext.formulas.comb_max import comb_max
+from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.consensus import in_at_least
+from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+
+Ranking = list[str]
+Scores = dict[str, float]
+Fusion = Callable[..., Scores]
+
+laws = settings(deadline=None, max_examples=40)
+rankings = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
+scores = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)), max_size=4)
+weights = st.floats(0.01, 100)
+by_rank = pytest.mark.parametrize("fusion", [reciprocal_rank_fusion, borda_count])
+by_score = pytest.mark.parametrize("fusion", [weighted_sum, comb_mnz])
+
+
+def shuffled(data: st.DataObject, legs: Sequence[object]) -> list[int]:
+    return data.draw(st.permutations(range(len(legs))), label="order of the legs")
+
+
+@by_rank
+@laws
+@given(data=st.data(), legs=rankings)
+def test_the_order_of_rankings_does_not_matter(
+    fusion: Fusion, data: st.DataObject, legs: list[Ranking]
+) -> None:
+    share = [data.draw(weights) for _ in legs]
+    order = shuffled(data, legs)
+    again = fusion([legs[i] for i in order], weights=[share[i] for i in order])
+    assert fusion(legs, weights=share) == again
+
+
+@by_score
+@laws
+@given(data=st.data(), legs=scores)
+def test_the_order_of_scored_legs_does_not_matter(
+    fusion: Fusion, data: st.DataObject, legs: list[Scores]
+) -> None:
+    share = [data.draw(weights) for _ in legs]
+    order = shuffled(data, legs)
+    again = fusion([legs[i] for i in order], weights=[share[i] for i in order])
+    assert fusion(legs, weights=share) == again
+
+
+@laws
+@given(data=st.data(), legs=scores)
+def test_the_order_does_not_matter_without_weights(data: st.DataObject, legs: list[Scores]) -> None:
+    again = [legs[i] for i in shuffled(data, legs)]
+    assert comb_max(legs) == comb_max(again)
+    ids, ids_again = [list(leg) for leg in legs], [list(leg) for leg in again]
+    assert in_at_least(ids, at_least=2) == in_at_least(ids_again, at_least=2)
+
+
+@by_rank
+@laws
+@given(
+    ranking=st.lists(st.sampled_from("abcdefgh"), unique=True),
+    times=st.integers(1, 4),
+    weight=weights,
+)
+def test_fusing_a_ranking_with_itself_keeps_its_order(
+    fusion: Fusion, ranking: Ranking, times: int, weight: float
+) -> None:
+    fused = fusion([ranking] * times, weights=[weight] * times)
+    assert [node_id for node_id, _ in ranked(fused)] == ranking
+
+
+@laws
+@given(legs=scores.filter(bool))
+def test_fusing_scores_with_themselves_keeps_them(legs: list[Scores]) -> None:
+    leg = legs[0]
+    assert weighted_sum([leg, leg]) == pytest.approx(leg)
+    assert comb_max([leg, leg]) == leg
+
+
+@by_rank
+@laws
+@given(legs=rankings)
+def test_every_ranked_id_comes_out_and_no_other(fusion: Fusion, legs: list[Ranking]) -> None:
+    fused = fusion(legs)
+    assert set(fused) == {node_id for leg in legs for node_id in leg}
+    assert all(score > 0 for score in fused.values())
+
+
+@by_score
+@laws
+@given(legs=scores)
+def test_every_scored_id_comes_out_and_no_other(fusion: Fusion, legs: list[Scores]) -> None:
+    assert set(fusion(legs)) == set(comb_max(legs)) == {node_id for leg in legs for node_id in leg}
+
+
+@by_rank
+@laws
+@given(data=st.data(), legs=rankings, factor=weights)
+def test_scaling_all_weights_scales_the_scores_of_ranks(
+    fusion: Fusion, data: st.DataObject, legs: list[Ranking], factor: float
+) -> None:
+    share = [data.draw(weights) for _ in legs]
+    scaled = fusion(legs, weights=[weight * factor for weight in share])
+    plain = fusion(legs, weights=share)
+    assert scaled == pytest.approx({node_id: factor * score for node_id, score in plain.items()})
+
+
+@laws
+@given(data=st.data(), legs=scores, factor=weights)
+def test_scaling_all_weights_leaves_the_weighted_sum(
+    data: st.DataObject, legs: list[Scores], factor: float
+) -> None:
+    share = [data.draw(weights) for _ in legs]
+    scaled = [weight * factor for weight in share]
+    assert weighted_sum(legs, weights=scaled) == pytest.approx(weighted_sum(legs, weights=share))
+    expected = {i: factor * score for i, score in comb_mnz(legs, weights=share).items()}
+    assert comb_mnz(legs, weights=scaled) == pytest.approx(expected)
+
+
+@by_rank
+@laws
+@given(legs=rankings.filter(lambda legs: any(len(leg) > 1 for leg in legs)))
+def test_moving_up_in_one_leg_never_costs(fusion: Fusion, legs: list[Ranking]) -> None:
+    moved = [list(leg) for leg in legs]
+    leg = next(leg for leg in moved if len(leg) > 1)
+    riser = leg[-1]
+    leg[-2:] = reversed(leg[-2:])
+    assert fusion(moved)[riser] > fusion(legs)[riser]
+
+
+@by_score
+@laws
+@given(data=st.data(), legs=scores.filter(any), more=st.floats(0, 1))
+def test_a_better_score_in_one_leg_never_costs(
+    fusion: Fusion, data: st.DataObject, legs: list[Scores], more: float
+) -> None:
+    place = next(place for place, leg in enumerate(legs) if leg)
+    riser = data.draw(st.sampled_from(sorted(legs[place])))
+    raised = [dict(leg) for leg in legs]
+    raised[place][riser] += more
+    assert fusion(raised)[riser] >= fusion(legs)[riser]
+
+
+@laws
+@given(data=st.data(), legs=scores)
+def test_a_convex_combination_lies_between_the_legs(
+    data: st.DataObject, legs: list[Scores]
+) -> None:
+    share = [data.draw(weights) for _ in legs]
+    for node_id, fused in weighted_sum(legs, weights=share).items():
+        parts = [leg.get(node_id, 0.0) for leg in legs]
+        assert min(parts) - 1e-12 <= fused <= max(parts) + 1e-12
+
+
+@laws
+@given(legs=rankings)
+def test_consensus_only_shrinks_as_it_asks_for_more(legs: list[Ranking]) -> None:
+    agreed = [in_at_least(legs, at_least=n) for n in range(1, len(legs) + 2)]
+    assert all(more <= fewer for fewer, more in pairwise(agreed))
+    assert agreed[0] == {node_id for leg in legs for node_id in leg}
+    assert agreed[-1] == set()

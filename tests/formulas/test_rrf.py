@@ -1,0 +1,64 @@
+import math
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank, reciprocal_rank_fusion
+
+
+def test_the_score_is_the_sum_of_reciprocal_ranks() -> None:
+    fused = reciprocal_rank_fusion([["a", "b", "c"], ["c", "a"]])
+    assert fused == {"a": 1 / 61 + 1 / 62, "b": 1 / 62, "c": 1 / 63 + 1 / 61}
+
+
+def test_each_leg_counts_with_its_weight() -> None:
+    fused = reciprocal_rank_fusion([["a", "b"], ["b"]], k=10, weights=[0.7, 0.3])
+    assert fused == {"a": 0.7 / 11, "b": 0.7 / 12 + 0.3 / 11}
+
+
+def test_three_legs_are_summed_without_rounding_in_between() -> None:
+    fused = reciprocal_rank_fusion([["a"], ["b", "a"], ["c", "b", "a"]])
+    assert fused["a"] == math.fsum([1 / 61, 1 / 62, 1 / 63])
+
+
+def test_k_may_be_zero() -> None:
+    assert reciprocal_rank_fusion([["a", "b"]], k=0) == {"a": 1 / 1, "b": 1 / 2}
+
+
+def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
+    assert reciprocal_rank_fusion([["a", "a", "b"]]) == {"a": 1 / 61, "b": 1 / 62}
+
+
+def test_a_leg_of_weight_zero_is_left_out_with_what_only_it_found() -> None:
+    assert reciprocal_rank_fusion([["a"], ["b", "a"]], weights=[1, 0]) == {"a": 1 / 61}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert reciprocal_rank_fusion([]) == {}
+    assert reciprocal_rank_fusion([], weights=[]) == {}
+    assert reciprocal_rank_fusion([[], []]) == {}
+
+
+def test_the_rankings_are_left_as_they_are() -> None:
+    rankings = [["b", "a"], ["a"]]
+    reciprocal_rank_fusion(rankings, weights=[1, 2])
+    assert rankings == [["b", "a"], ["a"]]
+
+
+def test_the_shares_of_the_legs_are_the_fused_score() -> None:
+    fused = reciprocal_rank_fusion([["a", "b"], ["b"]], k=7, weights=[0.7, 0.3])
+    assert fused["b"] == reciprocal_rank(2, k=7, weight=0.7) + reciprocal_rank(1, k=7, weight=0.3)
+    assert reciprocal_rank(3) == 1 / 63
+
+
+@pytest.mark.parametrize("k", [-1.0, math.nan, math.inf])
+def test_a_k_that_cannot_work_is_refused(k: float) -> None:
+    with pytest.raises(ConfigurationError, match="k must be a finite number of 0 or more"):
+        reciprocal_rank_fusion([["a"]], k=k)
+    with pytest.raises(ConfigurationError, match="60 is the value of the paper"):
+        reciprocal_rank(1, k=k)
+
+
+def test_a_rank_below_one_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the best hit has rank 1"):
+        reciprocal_rank(0)

@@ -1,0 +1,52 @@
+import math
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+
+
+def test_without_weights_it_is_the_mean_over_the_legs() -> None:
+    fused = weighted_sum([{"a": 0.75, "b": 0.5}, {"b": 0.25}])
+    assert fused == {"a": 0.5 * 0.75, "b": 0.5 * 0.5 + 0.5 * 0.25}
+
+
+def test_only_the_proportions_of_the_weights_count() -> None:
+    fused = weighted_sum([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2])
+    assert fused == {"a": 6 / 8 * 1.0 + 2 / 8 * 0.5, "b": 2 / 8 * 1.0}
+
+
+def test_three_legs_with_weights() -> None:
+    fused = weighted_sum([{"a": 1.0}, {"a": 2.0}, {"a": 4.0}], weights=[1, 2, 5])
+    assert fused["a"] == pytest.approx((1 * 1.0 + 2 * 2.0 + 5 * 4.0) / (1 + 2 + 5))
+
+
+def test_negative_scores_are_added_as_they_are() -> None:
+    assert weighted_sum([{"a": -0.5}, {"a": 0.25}]) == {"a": 0.5 * -0.5 + 0.5 * 0.25}
+
+
+def test_a_leg_of_weight_zero_is_left_out_with_what_only_it_found() -> None:
+    assert weighted_sum([{"a": 0.9}, {"a": 0.1, "b": 0.8}], weights=[5, 0]) == {"a": 0.9}
+
+
+def test_an_empty_leg_keeps_its_weight() -> None:
+    assert weighted_sum([{"a": 1.0}, {}], weights=[1, 3]) == {"a": 1 / 4 * 1.0}
+
+
+def test_weights_as_small_as_floats_go_still_work() -> None:
+    assert weighted_sum([{"a": 1.0}, {"a": 0.5}], weights=[5e-324, 5e-324]) == {"a": 0.75}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert weighted_sum([]) == {}
+    assert weighted_sum([{}, {}]) == {}
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ScoreError, match="'a' is nan"):
+        weighted_sum([{"a": math.nan}])
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="got 1 weights for 2 rankings"):
+        weighted_sum([{"a": 1.0}, {"a": 1.0}], weights=[1.0])
