@@ -127,7 +127,8 @@ class _Step:
         own = task.timeout_s is not None and (left is None or task.timeout_s < left)
         self.limit = f"{task.timeout_s} s" if own else "the time of the query"
         self.task = task
-        self.frame = replace(frame.within(task.timeout_s), trace=trace, on_partial=None)
+        path = frame.path if task.enters is None else frame.path | {task.enters}
+        self.frame = replace(frame.within(task.timeout_s), trace=trace, on_partial=None, path=path)
 
     def run(self) -> Outcome[Any]:
         with entered(self.frame):

@@ -29,11 +29,19 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T_co]):
-    """A plan that runs beside others, under a name and perhaps a time limit in seconds."""
+    """A plan that runs beside others.
+
+    Attributes:
+        name: What it is called in the trace.
+        plan: What runs.
+        timeout_s: Seconds it may take; None for as long as there is.
+        enters: Id of what is entered, where following ids could go round in circles.
+    """
 
     name: str
     plan: "Plan[T_co]"
     timeout_s: float | None = None
+    enters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

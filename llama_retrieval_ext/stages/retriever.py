@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
+from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
@@ -20,6 +21,7 @@ from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
+from llama_retrieval_ext.stages.index_nodes import Resolver, Target
 from llama_retrieval_ext.stages.shape import Shaped, children_of
 from llama_retrieval_ext.trace import Trace
 
@@ -63,6 +65,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
         ConfigurationError: ``top_k`` is below 1.
         InvalidFilterError: The filters cannot mean anything.
     """
+
+    # Set by who owns what is searched, such as a knowledge base that refuses queries without one.
+    requires_scope: bool = False
 
     def __init__(
         self,
@@ -201,6 +206,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
+        if self.requires_scope and query.scope is None:
+            raise ScopeRequiredError(
+                f"{self.name} searches a knowledge base that requires a scope; pass "
+                "scope=Scope(...) with the query, or bind the retriever with for_scope"
+            )
         if query.is_blank:
             return []
         if query.timeout_s is None:
@@ -208,10 +218,31 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
         else:
             (outcome,) = yield Together([Task(self.name, self._plan(query), query.timeout_s)])
             hits = outcome.result()
+        if not self.children:  # children have followed theirs
+            hits = yield from Resolver(self._object_of).resolve(hits, query)
+            hits = hits[: query.top_k]
         frame = current_frame()
         if frame is not None and frame.verbose and frame.trace is not None:
             frame.trace.notes["top"] = node_ids(hits[:5])
         return list(hits)
+
+    def _object_of(self, node: IndexNode) -> Target:
+        found: Target = node.obj or self.object_map.get(node.index_id)
+        return found
+
+    def _handle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The same: index nodes are followed in the plan, with scores kept and circles broken."""
+        del query_bundle
+        return nodes
+
+    async def _ahandle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The same, as above."""
+        del query_bundle
+        return nodes
 
     def _bound(self, query: Query) -> Query:
         return query.but(

@@ -1,0 +1,155 @@
+"""Small chunks for finding, their parents for reading."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from statistics import fmean
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, as_hit, node_ids, ordered, score_of
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.shape import name_of
+
+# Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
+_MAX_LEVELS = 16
+
+
+class MergedScore(Enum):
+    """The score of a parent, from those of its children that were found."""
+
+    MEAN = "mean"
+    MAX = "max"
+
+    def of(self, scores: Sequence[float]) -> float:
+        """The score."""
+        return fmean(scores) if self is MergedScore.MEAN else max(scores)
+
+
+class AutoMergingRetriever(Retriever):
+    """Hits of a retriever; where enough children of one parent are among them, the parent instead.
+
+    First a chunk that is missing between two found neighbours is filled in, with the mean of their
+    scores. Then parents replace their children, level by level. Each child counts once. A parent or
+    neighbour that the docstore does not have, or that the query's scope or filters exclude, is left
+    out; a missing one marks the answer degraded.
+
+    Args:
+        vector_retriever: Finds the small chunks; any retriever.
+        storage_context: Its docstore holds the parents; a docstore does as well.
+        simple_ratio_thresh: A parent replaces its children when more than this part of them was
+            found, in ``[0, 1)``.
+        merged_score: The score of a parent.
+        top_k: How many hits to return when the query does not say; None for all.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: ``simple_ratio_thresh`` is out of range.
+    """
+
+    def __init__(
+        self,
+        vector_retriever: BaseRetriever,
+        storage_context: StorageContext | BaseDocumentStore,
+        simple_ratio_thresh: float = 0.5,
+        *,
+        merged_score: MergedScore = MergedScore.MEAN,
+        top_k: int | None = None,
+        name: str = "auto_merging",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        if not 0 <= simple_ratio_thresh < 1:
+            raise ConfigurationError(
+                f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh}"
+            )
+        self.source = vector_retriever
+        self.docstore = (
+            storage_context.docstore
+            if isinstance(storage_context, StorageContext)
+            else storage_context
+        )
+        self.threshold = simple_ratio_thresh
+        self.merged_score = merged_score
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever of small chunks."""
+        return [self.source]
+
+    @property
+    def label(self) -> str:
+        """The class and its threshold."""
+        return f"AutoMergingRetriever(simple_ratio_thresh={self.threshold})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        found = yield from retrieval(self.source, self._for_children(query))
+        hits = ordered(as_hit(hit, source=name_of(self.source)) for hit in found)
+        for _ in range(_MAX_LEVELS):
+            filled = yield from self._filled_in(hits, query)
+            merged = yield from self._merged(filled, query)
+            unchanged = node_ids(merged) == node_ids(hits)
+            hits = merged
+            if unchanged:
+                break
+        return hits[: query.top_k]
+
+    def _filled_in(self, hits: Sequence[Hit], query: Query) -> Plan[list[Hit]]:
+        by_id = {hit.node.node_id: hit for hit in hits}
+        before_gap = {
+            hit.node.next_node.node_id: hit for hit in hits if hit.node.next_node is not None
+        }
+        behind_gap = {
+            hit.node.prev_node.node_id: hit for hit in hits if hit.node.prev_node is not None
+        }
+        gaps = [id_ for id_ in before_gap if id_ in behind_gap and id_ not in by_id]
+        nodes = yield from self._nodes(gaps, query)
+        between = [
+            Hit(
+                node=node,
+                score=fmean((score_of(before_gap[id_]), score_of(behind_gap[id_]))),
+                source=self.name,
+            )
+            for id_, node in nodes.items()
+        ]
+        return ordered([*hits, *between])
+
+    def _merged(self, hits: Sequence[Hit], query: Query) -> Plan[list[Hit]]:
+        families: dict[str, list[Hit]] = {}
+        for hit in hits:
+            if hit.node.parent_node is not None:
+                families.setdefault(hit.node.parent_node.node_id, []).append(hit)
+        parents = yield from self._nodes(list(families), query)
+        merged: list[Hit] = []
+        gone: set[str] = set()
+        for id_, parent in parents.items():
+            family = families[id_]
+            if len(family) > self.threshold * len(parent.child_nodes or family):
+                score = self.merged_score.of([score_of(child) for child in family])
+                merged.append(Hit(node=parent, score=score, source=self.name))
+                gone.update(child.node.node_id for child in family)
+        return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
+
+    def _nodes(self, ids: Sequence[str], query: Query) -> Plan[Mapping[str, BaseNode]]:
+        """Nodes of the docstore by id, without those that the query may not see."""
+        if not ids:
+            return {}
+        found: list[BaseNode] = yield Call(
+            lambda: self.docstore.get_nodes(list(ids), raise_error=False),
+        )
+        nodes = {node.node_id: node for node in found}
+        missing = [id_ for id_ in ids if id_ not in nodes]
+        if missing:
+            note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
+        visible = query.condition
+        return {id_: node for id_, node in nodes.items() if matches(visible, node.metadata)}
+
+    def __repr__(self) -> str:
+        return f"AutoMergingRetriever({self.source!r}, simple_ratio_thresh={self.threshold})"

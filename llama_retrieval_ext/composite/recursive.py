@@ -1,0 +1,105 @@
+"""Retrieval that follows references from node to node, retriever and query engine."""
+
+from collections.abc import Mapping, Sequence
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, IndexNode
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.index_nodes import Resolver, ScorePolicy, Target
+from llama_retrieval_ext.stages.retriever import Retriever
+
+
+class RecursiveRetriever(Retriever):
+    """The root's hits, with every index node among them replaced by what its id leads to.
+
+    An id is looked up among the nodes, then the retrievers, then the query engines. What is wrong
+    does not fail the query: an unknown id, a circle, a used-up budget or a failing branch leaves
+    the index node in the ranking and marks the answer degraded. What several index nodes lead to is
+    asked once; siblings are asked together.
+
+    Args:
+        root_id: Key of the retriever to begin with, in ``retriever_dict``.
+        retriever_dict: Retrievers by id.
+        query_engine_dict: Query engines by id; their answer becomes a node.
+        node_dict: Nodes by id.
+        max_depth: How many index nodes deep to follow, at least 1.
+        max_fan_out: How many different ids to follow in one ranking, best first.
+        policy: How the scores of an index node and of what it leads to become one.
+        decay: Factor per level, for ``ScorePolicy.DECAYED``, in ``(0, 1]``.
+        top_k: How many hits to return when the query does not say; None for all.
+
+    Raises:
+        ConfigurationError: There is no retriever under ``root_id``, or an id leads to two things.
+    """
+
+    def __init__(  # noqa: PLR0913 - LlamaIndex's four, and the budgets it lacks
+        self,
+        root_id: str,
+        retriever_dict: Mapping[str, BaseRetriever],
+        query_engine_dict: Mapping[str, BaseQueryEngine] | None = None,
+        node_dict: Mapping[str, BaseNode] | None = None,
+        *,
+        max_depth: int = 8,
+        max_fan_out: int = 100,
+        policy: ScorePolicy = ScorePolicy.CHILD,
+        decay: float = 0.7,
+        top_k: int | None = None,
+        name: str = "recursive",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        if root_id not in retriever_dict:
+            raise ConfigurationError(
+                f"there is no retriever under the root id {root_id!r}; "
+                f"retriever_dict has {sorted(retriever_dict)}"
+            )
+        if max_depth < 1 or max_fan_out < 1 or not 0 < decay <= 1:
+            raise ConfigurationError(
+                "max_depth and max_fan_out must be at least 1 and decay in (0, 1], "
+                f"got {max_depth}, {max_fan_out} and {decay}"
+            )
+        self.root_id = root_id
+        self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
+        self._resolver = Resolver(
+            self._lookup, max_depth, max_fan_out, policy, decay, report_dangling=True
+        )
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """Every retriever, the root first."""
+        first = sorted(self._targets, key=lambda id_: id_ != self.root_id)
+        found = (self._targets[id_] for id_ in first)
+        return [target for target in found if isinstance(target, BaseRetriever)]
+
+    @property
+    def label(self) -> str:
+        """The class and where it begins."""
+        return f"RecursiveRetriever(root_id={self.root_id!r})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        asked = self._for_children(query)
+        found = yield from retrieval(self.children[0], asked)
+        hits = [as_hit(hit, source=self.root_id) for hit in found]
+        resolved = yield from self._resolver.resolve(hits, asked)
+        return resolved[: query.top_k]
+
+    def _lookup(self, node: IndexNode) -> Target:
+        return self._targets.get(node.index_id)
+
+    def __repr__(self) -> str:
+        return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
+
+
+def _one_target_an_id(*dicts: Mapping[str, Target]) -> dict[str, Target]:
+    targets: dict[str, Target] = {}
+    for each in dicts:
+        twice = sorted(set(each) & set(targets))
+        if twice:
+            raise ConfigurationError(f"these ids lead to two things: {twice}; give each one only")
+        targets.update(each)
+    return targets

@@ -1,0 +1,1 @@
+"""Sends a query where it is best answered."""

@@ -1,0 +1,44 @@
+"""LlamaIndex's own selectors, and anybody's made for them."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult
+from llama_index.core.tools import ToolMetadata
+
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.errors import ExecutionError
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.query import Query
+
+
+class ForeignSelector(Selector):
+    """A LlamaIndex selector: its answer is checked before it is followed.
+
+    LlamaIndex reads an answer of 0 as the last route, and passes on what is out of range.
+
+    Args:
+        selector: The selector.
+    """
+
+    def __init__(self, selector: BaseSelector) -> None:
+        self.selector = selector
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """What the selector picks.
+
+        Raises:
+            ExecutionError: It picks a route that there is not.
+        """
+        tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
+        # In a thread: some of LlamaIndex's selectors are async by name only and block the loop.
+        result: SelectorResult = yield Call(lambda: self.selector.select(tools, query))
+        for picked in result.selections:
+            if not 0 <= picked.index < len(choices):
+                raise ExecutionError(f"{self!r} picked route {picked.index + 1} of {len(choices)}")
+        return [
+            Selection(choices[picked.index].name, reason=picked.reason)
+            for picked in result.selections
+        ]
+
+    def __repr__(self) -> str:
+        return type(self.selector).__name__ + "()"

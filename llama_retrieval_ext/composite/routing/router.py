@@ -1,0 +1,215 @@
+"""A retriever that sends each query to the retrievers that know most about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeAlias
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.base_selector import BaseSelector
+from llama_index.core.llms import LLM
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.selectors.utils import get_selector_from_llm
+from llama_index.core.tools import RetrieverTool
+
+from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, as_hit, ordered
+from llama_retrieval_ext.stages.branches import unique_legs
+from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rrf import RRF
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A retriever with what a selector needs to know about it.
+
+    Args:
+        retriever: Where the route leads; a `Leg` brings its own timeout and retries.
+        description: What is found there, in words for selectors that read.
+    """
+
+    retriever: BaseRetriever | Leg
+    description: str
+
+
+Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
+
+
+class RouterRetriever(Retriever):
+    """Asks the retrievers that a selector picks, and fuses their rankings if it picks several.
+
+    When the selector fails, abstains, or names a route that there is not, the query takes the
+    fallback; a failure marks the answer degraded. When every picked route fails, the others are
+    asked. The reason of each choice is noted in the trace and in the result's ``routes``.
+
+    Args:
+        selector: One of ours, or any LlamaIndex selector.
+        retriever_tools: The routes: LlamaIndex's ``RetrieverTool``s, or `Route`s by name.
+        fallback: Name of the route to take when there is no selection; None for all of them.
+        max_routes: How many picked routes are taken at most; None for all.
+        fusion: How the rankings of several routes become one.
+        weigh_by_confidence: Whether the selector's confidence is the weight of a route.
+        top_k: How many hits to return when the query does not say; None for all.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: There is no route, or the fallback is none.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for each thing that LlamaIndex's gets wrong
+        self,
+        selector: Selector | BaseSelector,
+        retriever_tools: Routes,
+        *,
+        fallback: str | None = None,
+        max_routes: int | None = None,
+        fusion: Fusion | None = None,
+        weigh_by_confidence: bool = False,
+        top_k: int | None = None,
+        name: str = "router",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        if isinstance(selector, BaseSelector):
+            selector = ForeignSelector(selector)
+        self.selector = selector
+        self.legs, self.choices = _routes(retriever_tools)
+        self.fallback = fallback
+        self.max_routes = max_routes
+        self.fusion = fusion or RRF()
+        self.weigh_by_confidence = weigh_by_confidence
+        if fallback is not None and fallback not in self.legs:
+            raise ConfigurationError(
+                f"the fallback {fallback!r} is no route; there are {[*self.legs]}"
+            )
+        if max_routes is not None and max_routes < 1:
+            raise ConfigurationError(f"max_routes must be at least 1, got {max_routes}")
+
+    @classmethod
+    def from_defaults(
+        cls,
+        retriever_tools: Routes,
+        llm: LLM | None = None,
+        selector: Selector | BaseSelector | None = None,
+        *,
+        select_multi: bool = False,
+    ) -> Self:
+        """LlamaIndex's constructor: with a selector, or the one that LlamaIndex has for an LLM.
+
+        Raises:
+            ConfigurationError: There is neither.
+        """
+        if selector is None:
+            if llm is None:
+                raise ConfigurationError("RouterRetriever.from_defaults needs selector= or llm=")
+            selector = get_selector_from_llm(llm, is_multi=select_multi)
+        return cls(selector, retriever_tools)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of all routes."""
+        return [leg.retriever for leg in self.legs.values()]
+
+    @property
+    def label(self) -> str:
+        """The selector and what happens without a selection."""
+        return f"RouterRetriever({self.selector!r}, fallback={self.fallback!r})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        selections = yield from self._selections(query)
+        hits = yield from self._ask(query, selections)
+        others = [Selection(name) for name in self.legs if name not in _names(selections)]
+        if hits is None:
+            hits = yield from self._ask(query, others, min_success=1)
+        return (hits or [])[: query.top_k]
+
+    def _selections(self, query: Query) -> Plan[list[Selection]]:
+        try:
+            found = yield from step(repr(self.selector), self.selector.select(query, self.choices))
+            selections = self._checked(found)
+        except RetrievalExtError as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            note_degraded(self.name, error)
+            selections = []
+        except Exception as error:  # noqa: BLE001 - reported as degraded
+            note_degraded(self.name, error)
+            selections = []
+        taken = selections or self._fallback()
+        frame = current_frame()
+        if frame is not None:
+            frame.session.details["routes"] = [
+                {"name": each.name, "confidence": each.confidence, "reason": each.reason}
+                for each in taken
+            ]
+        return taken
+
+    def _checked(self, found: Sequence[Selection]) -> list[Selection]:
+        unique = {selection.name: selection for selection in reversed(found)}
+        known = [each for each in found if unique.get(each.name) is each and each.name in self.legs]
+        if len(known) < len(unique):
+            missing = sorted(set(unique) - set(self.legs))
+            note_degraded(self.name, f"the selector named routes that there are not: {missing}")
+        return known[: self.max_routes]
+
+    def _fallback(self) -> list[Selection]:
+        if self.fallback is not None:
+            return [Selection(self.fallback, reason="fallback")]
+        return [Selection(name, reason="fallback: all routes") for name in self.legs]
+
+    def _ask(
+        self, query: Query, selections: Sequence[Selection], *, min_success: int = 0
+    ) -> Plan[list[Hit] | None]:
+        """The fused answers of some routes; None when every one of them failed."""
+        if not selections and min_success == 0:
+            return None
+        asked = self._for_children(query)
+        asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
+        answers = yield from ask(list(asks.values()), min_success=min_success)
+        rankings: dict[str, Sequence[NodeWithScore]] = {
+            name: answer for name, answer in zip(asks, answers, strict=True) if answer is not None
+        }
+        if not rankings:
+            return None
+        if len(selections) == 1:
+            ((name, only),) = rankings.items()
+            return ordered(as_hit(hit, source=name) for hit in only)
+        weights = {
+            each.name: self.legs[each.name].weight
+            * (each.confidence if self.weigh_by_confidence else 1.0)
+            for each in selections
+        }
+        return self.fusion.fuse(rankings, weights=weights, source=self.name)
+
+    def __repr__(self) -> str:
+        return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
+
+
+def _names(selections: Sequence[Selection]) -> set[str]:
+    return {selection.name for selection in selections}
+
+
+def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
+    if not given:
+        raise ConfigurationError("a router needs at least one route")
+    if isinstance(given, Mapping):
+        named = [(name, route.retriever, route.description) for name, route in given.items()]
+    else:
+        named = [
+            (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in given
+        ]
+    legs = unique_legs(
+        Leg(name, part) if isinstance(part, BaseRetriever) else replace(part, name=name)
+        for name, part, _ in named
+    )
+    choices = [
+        Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
+    ]
+    return {leg.name: leg for leg in legs}, choices

@@ -1,0 +1,112 @@
+"""Routing by rules: no model, no cost, and anybody can read why."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.text.language import dominant_script
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """Sends a query to a route when everything that it names holds.
+
+    Args:
+        route: Name of the route.
+        any_of: At least one of these occurs in the query; upper and lower case are the same.
+        pattern: Regular expression that is found in the query.
+        script: The query is mostly written in it: ``han``, ``latin``, ``kana``, ...
+        min_length: At least so many characters.
+        max_length: At most so many characters.
+        context: The query's ``context`` has these values.
+        confidence: How sure the rule is, in ``(0, 1]``.
+
+    Raises:
+        ConfigurationError: The rule names no condition, or one that cannot hold.
+    """
+
+    route: str
+    any_of: Sequence[str] = ()
+    pattern: str | None = None
+    script: str | None = None
+    min_length: int = 0
+    max_length: int | None = None
+    context: Mapping[str, object] = field(default_factory=dict)
+    confidence: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.any_of, str):
+            raise ConfigurationError(f"any_of must be a list of words, got {self.any_of!r}")
+        conditions = (self.any_of, self.pattern, self.script, self.min_length, self.context)
+        if not any(conditions) and self.max_length is None:
+            raise ConfigurationError(
+                f"the rule for {self.route!r} names no condition; "
+                "for a route that is always right, make it the router's fallback"
+            )
+        if not 0 < self.confidence <= 1:
+            raise ConfigurationError(f"confidence must be in (0, 1], got {self.confidence}")
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise ConfigurationError(
+                f"the pattern {self.pattern!r} of the rule for {self.route!r} is no regular "
+                f"expression: {error}"
+            ) from error
+
+    def holds(self, query: Query) -> bool:
+        """Whether the query satisfies every condition."""
+        text = query.query_str
+        folded = text.casefold()
+        return (
+            (not self.any_of or any(word.casefold() in folded for word in self.any_of))
+            and (self.pattern is None or re.search(self.pattern, text) is not None)
+            and (self.script is None or dominant_script(text) == self.script)
+            and self.min_length <= len(text.strip())
+            and (self.max_length is None or len(text.strip()) <= self.max_length)
+            and all(query.context.get(key) == value for key, value in self.context.items())
+        )
+
+
+class RuleSelector(Selector):
+    """Takes every route that a rule sends the query to, in the order of the rules.
+
+    Abstains when no rule holds.
+
+    Args:
+        rules: In the order of precedence.
+
+    Examples:
+        >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
+        >>> rules
+        RuleSelector([RouteRule('code')])
+
+    """
+
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
+        self.rules = tuple(rules)
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The routes whose rules hold.
+
+        Raises:
+            ConfigurationError: A rule names a route that there is not.
+        """
+        yield from ()
+        names = [choice.name for choice in choices]
+        unknown = sorted({rule.route for rule in self.rules} - set(names))
+        if unknown:
+            raise ConfigurationError(f"rules name the routes {unknown}; there are {names}")
+        held = {rule.route: rule for rule in reversed(self.rules) if rule.holds(query)}
+        return [
+            Selection(rule.route, rule.confidence, "a rule holds")
+            for rule in self.rules
+            if held.get(rule.route) is rule
+        ]
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"RouteRule({rule.route!r})" for rule in self.rules)
+        return f"RuleSelector([{told}])"

@@ -1,0 +1,44 @@
+"""`Selector`: says which routes a query takes, or that it cannot tell."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A route as a selector sees it.
+
+    Attributes:
+        name: Name of the route, unique among the routes.
+        description: What is found there; selectors that read go by it.
+    """
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A route that a selector takes.
+
+    Attributes:
+        name: Name of the route.
+        confidence: How sure the selector is, in ``(0, 1]``; it can weigh the route in the fusion.
+        reason: Why, for people.
+    """
+
+    name: str
+    confidence: float = 1.0
+    reason: str = ""
+
+
+class Selector(ABC):
+    """Picks routes for a query."""
+
+    @abstractmethod
+    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The plan for the routes to take, best first; empty to abstain."""
