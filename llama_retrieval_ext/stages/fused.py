@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
@@ -25,6 +26,7 @@ class Fused(Retriever):
         fusion: How their rankings become one.
         top_k: How many hits to return when the query does not say; None for all.
         min_success: How many legs must answer.
+        filters: Conditions on metadata that every hit satisfies.
         name: Name in traces and ``Hit.source``.
 
     Raises:
@@ -38,9 +40,10 @@ class Fused(Retriever):
         *,
         top_k: int | None = None,
         min_success: int = 1,
+        filters: MetadataFilters | None = None,
         name: str = "fusion",
     ) -> None:
-        super().__init__(top_k=top_k, name=name)
+        super().__init__(top_k=top_k, filters=filters, name=name)
         self.branches = branches
         self.fusion = fusion
         self.min_success = min_success

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
@@ -28,6 +29,7 @@ class Pipeline(Retriever):
         rewrites: What happens to the query, in this order.
         refines: What happens to the ranking, in this order.
         top_k: How many hits to return when the query does not say; None for all.
+        filters: Conditions on metadata that every hit satisfies.
         name: Name in traces.
     """
 
@@ -38,9 +40,10 @@ class Pipeline(Retriever):
         rewrites: Sequence[Rewrite] = (),
         refines: Sequence[Refine] = (),
         top_k: int | None = None,
+        filters: MetadataFilters | None = None,
         name: str = "pipeline",
     ) -> None:
-        super().__init__(top_k=top_k, name=name)
+        super().__init__(top_k=top_k, filters=filters, name=name)
         self.source = source
         self.rewrites = tuple(rewrites)
         self.refines = tuple(refines)

@@ -1,0 +1,73 @@
+"""Routing by a language model that reads the descriptions of the routes."""
+
+import re
+from collections.abc import Sequence
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.llm_text import cleaned
+from llama_retrieval_ext.stages.llm_writer import LLM_TIMEOUT_S, LLMWriter
+
+_PROMPT = """\
+Several sources can be searched. Which of them answer the question best?
+
+{choices}
+
+Question: {query}
+
+Answer with the numbers of at most {most} of them, best first, separated by commas, and nothing \
+else. If none fits, answer: none
+"""
+_NUMBER = re.compile(r"(?<![\w.-])\d{1,3}(?![\w.])")
+
+
+class LLMSelector(Selector):
+    """Takes the routes whose numbers a language model names.
+
+    The answer is read tolerantly and followed strictly: numbers out of range and repeated ones are
+    not followed; an answer without a number in range abstains. When the model fails or is late the
+    selector abstains and the answer is marked degraded.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        max_routes: How many routes it may name, at least 1.
+        timeout_s: Seconds it may take, within half of what is left of the query's time.
+
+    Raises:
+        ConfigurationError: There is no LLM, or a number is out of range.
+    """
+
+    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
+        self.max_routes = max_routes
+        self._writer = LLMWriter(llm, timeout_s)
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The routes that the model names, in its order."""
+        listed = "\n".join(
+            f"{number}. {each.name}: {each.description}"
+            for number, each in enumerate(choices, start=1)
+        )
+        prompt = (
+            _PROMPT.replace("{choices}", listed)
+            .replace("{most}", str(self.max_routes))
+            .replace("{query}", query.query_str)
+        )
+        answers: list[list[int]] = yield from self._writer.written(
+            repr(self), prompt, lambda said: _numbers(said, len(choices)), scope=query.scope
+        )
+        numbers = answers[0][: self.max_routes] if answers else []
+        return [
+            Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
+        ]
+
+    def __repr__(self) -> str:
+        return f"LLMSelector({self._writer!r}, max_routes={self.max_routes})"
+
+
+def _numbers(said: str, highest: int) -> list[int]:
+    """The route numbers in an answer, in its order, without repetitions."""
+    named = (int(number) for number in _NUMBER.findall(cleaned(said)))
+    return [number for number in dict.fromkeys(named) if 1 <= number <= highest]
