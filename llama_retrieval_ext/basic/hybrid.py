@@ -8,12 +8,12 @@ from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.store_retriever import StoreRetriever, call, search_of
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights

@@ -2,10 +2,10 @@
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.basic.store_retriever import StoreRetriever, call, search_of
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stores.gate import gated

@@ -1,20 +1,16 @@
 """What the retrievers over one store share: the store's backend and embedding model."""
 
-from typing import TypeVar
-
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.opening import Storage, source_of
-
-T = TypeVar("T")
 
 
 class StoreRetriever(Retriever):
@@ -54,12 +50,6 @@ class StoreRetriever(Retriever):
     def __repr__(self) -> str:
         engine = self.backend.describe()["engine"]
         return f"{type(self).__name__}({engine}, top_k={self.top_k}, name={self.name!r})"
-
-
-def call(effect: Call[T]) -> Plan[T]:
-    """The plan that is one call."""
-    value: T = yield effect
-    return value
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:

@@ -1,12 +1,18 @@
-"""Names a part of a plan in the trace."""
+"""The small plans that larger ones are made of."""
 
 from dataclasses import replace
 from typing import TypeVar
 
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.frame import current_frame, entered
 
 T = TypeVar("T")
+
+
+def call(effect: Call[T]) -> Plan[T]:
+    """The plan that is one call."""
+    value: T = yield effect
+    return value
 
 
 def step(name: str, plan: Plan[T]) -> Plan[T]:

@@ -2,7 +2,8 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,8 +16,9 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Plan, Task, Together
+from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -167,6 +169,37 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         return astream(lambda report: self._asearch(Query.of(query), on_partial=_telling(report)))
+
+    def retrieve_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[list[NodeWithScore]]:
+        """The answers to several queries, in their order; each text is embedded once.
+
+        Args:
+            queries: Texts, ``QueryBundle``s or `Query`s.
+            at_once: How many are worked on side by side.
+        """
+        return run(self._many(queries, at_once))
+
+    async def aretrieve_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[list[NodeWithScore]]:
+        """`retrieve_many` without blocking the event loop."""
+        return await arun(self._many(queries, at_once))
+
+    def _many(self, queries: Sequence[QueryType], at_once: int) -> Plan[list[list[NodeWithScore]]]:
+        answers: list[list[NodeWithScore]] = []
+        for start in range(0, len(queries), at_once):
+            tasks = [
+                Task(
+                    self.name,
+                    call(Call(partial(self.retrieve, query), partial(self.aretrieve, query))),
+                )
+                for query in queries[start : start + at_once]
+            ]
+            outcomes = yield Together(tasks)
+            answers += [outcome.result() for outcome in outcomes]
+        return answers
 
     def _search(
         self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
