@@ -33,12 +33,13 @@ class Trace:
         self.children.append(child)
         return child
 
-    def end(self, *, count: int | None = None, error: BaseException | None = None) -> None:
+    def end(self, *, result: object = None, error: BaseException | None = None) -> None:
         """Close the step, once: what an abandoned leg says later does not count."""
         if self.duration_s is not None:
             return
         self.duration_s = time.perf_counter() - self.started
-        self.count = count
+        if isinstance(result, list) and all(hasattr(hit, "node") for hit in result[:1]):
+            self.count = len(result)
         if error is not None:
             self.error = describe(error)
 

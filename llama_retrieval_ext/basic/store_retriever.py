@@ -6,7 +6,6 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.embedding import embed
-from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stores.backend import Search
@@ -45,7 +44,7 @@ class StoreRetriever(Retriever):
                 f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
                 "that the store was filled with, or queries that carry their embedding"
             )
-        return (yield from step("embedding", embed(query, self.embed_model)))
+        return (yield from embed(query, self.embed_model))
 
     def __repr__(self) -> str:
         engine = self.backend.describe()["engine"]

@@ -52,6 +52,6 @@ class VectorRetriever(StoreRetriever):
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        embedding = yield from self._embed(query)
+        embedding = yield from step("embedding", self._embed(query))
         found = yield from step("search", call(self.backend.dense(embedding, search_of(query))))
         return gated(found, query.condition, backend=self.backend, source=self.name)

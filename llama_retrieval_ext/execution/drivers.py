@@ -158,8 +158,7 @@ class _Step:
 
     def _ended(self, outcome: Outcome[Any]) -> Outcome[Any]:
         if self.frame.trace is not None:
-            count = len(outcome.value) if isinstance(outcome.value, list) else None
-            self.frame.trace.end(count=count, error=outcome.error)
+            self.frame.trace.end(result=outcome.value, error=outcome.error)
         return outcome
 
 

@@ -38,10 +38,11 @@ class DaemonPool:
         if reuse:
             self._jobs.put((future, function))
         else:
-            Thread(target=self._work, args=((future, function),), daemon=True).start()
+            Thread(target=self._work, args=([(future, function)],), daemon=True).start()
         return future
 
-    def _work(self, job: _Job | None) -> None:
+    def _work(self, first: list[_Job]) -> None:
+        job: _Job | None = first.pop()  # a thread keeps its arguments for as long as it lives
         while job is not None:
             _run(*job)
             del job  # an idle thread must keep neither the function nor its result alive

@@ -27,5 +27,5 @@ def step(name: str, plan: Plan[T]) -> Plan[T]:
     except BaseException as error:
         trace.end(error=error)
         raise
-    trace.end(count=len(value) if isinstance(value, list) else None)
+    trace.end(result=value)
     return value

@@ -93,7 +93,11 @@ class Fused(Retriever):
             min_success=self.min_success,
             on_answer=None if tell is None else lambda answers: tell(fused(answers)),
         )
+        self._note(list(asks.values()), answers)
         return fused(answers)
+
+    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
+        """A place for subclasses to tell what each leg was asked and found."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)

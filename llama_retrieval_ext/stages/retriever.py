@@ -221,7 +221,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
     def _result(self, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
         session, trace = frame.session, frame.trace
         if trace is not None:
-            trace.end(count=len(hits))
+            trace.end(result=hits)
         return SearchResult(
             [as_hit(hit, source=self.name) for hit in hits],
             tuple(session.degraded),

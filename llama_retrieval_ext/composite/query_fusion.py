@@ -1,0 +1,112 @@
+"""Several retrievers, fused, under the name and arguments of LlamaIndex's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.llms import LLM
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.stages.branches import Branches, branches
+from llama_retrieval_ext.stages.fused import Fused
+from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stages.multi_query import MULTI_QUERY_PROMPT, MultiQuery
+from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.score_fusions import Max
+
+_MODES: Final[Mapping[str, type[Fusion]]] = {
+    FUSION_MODES.RECIPROCAL_RANK.value: RRF,
+    FUSION_MODES.RELATIVE_SCORE.value: RelativeScore,
+    FUSION_MODES.DIST_BASED_SCORE.value: DistributionBased,
+    FUSION_MODES.SIMPLE.value: Max,
+}
+
+
+class QueryFusionRetriever(Fused):
+    """``MultiQuery(llm) >> (a | b) >> fusion``: several retrievers, perhaps in several wordings.
+
+    Takes LlamaIndex's arguments, so that changing the import is enough, and more: legs by name with
+    their own limits, any fusion, and weights that count in every mode. A leg that fails is left out
+    and the answer marked degraded.
+
+    Args:
+        retrievers: In order, or by name; a `Leg` brings its own weight, limit and retries.
+        llm: Writes the other wordings. Not needed, and not looked for, with ``num_queries=1``.
+        query_gen_prompt: With ``{query}`` and ``{num_queries}``; other braces stay as they are.
+        mode: How rankings become one: one of LlamaIndex's modes, or a `Fusion`.
+        similarity_top_k: How many hits to return when the query does not say.
+        num_queries: How many queries are asked, the original included.
+        use_async: As LlamaIndex takes it; legs run side by side whatever it says.
+        verbose: Must be false: what happened stands in ``search(query).trace``.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
+        min_success: How many legs must answer.
+
+    Raises:
+        ConfigurationError: An argument cannot work, or ``num_queries`` is above 1 without an LLM.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
+        self,
+        retrievers: Sequence[BaseRetriever | Leg] | Mapping[str, BaseRetriever],
+        llm: LLM | None = None,
+        query_gen_prompt: str | None = None,
+        mode: FUSION_MODES | str | Fusion = FUSION_MODES.SIMPLE,
+        similarity_top_k: int = 2,
+        num_queries: int = 4,
+        use_async: bool = True,  # noqa: FBT001, FBT002 - LlamaIndex's
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        callback_manager: CallbackManager | None = None,
+        retriever_weights: Sequence[float] | Mapping[str, float] | None = None,
+        *,
+        min_success: int = 1,
+        name: str = "fusion",
+    ) -> None:
+        del use_async  # both of its values describe what happens anyway
+        if verbose:
+            raise ConfigurationError("verbose=True prints; read search(query).trace instead")
+        sides = branches(**retrievers) if isinstance(retrievers, Mapping) else branches(*retrievers)
+        fan_out = _wordings(llm, query_gen_prompt, num_queries)
+        super().__init__(
+            Branches(sides.legs, (), fan_out),
+            _fusion(mode, retriever_weights),
+            top_k=similarity_top_k,
+            min_success=min_success,
+            name=name,
+        )
+        if callback_manager is not None:
+            self.callback_manager = callback_manager
+
+
+def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:
+    if num_queries < 1:
+        raise ConfigurationError(f"num_queries must be at least 1, got {num_queries}")
+    if num_queries == 1:
+        return None
+    if llm is None:
+        raise ConfigurationError(
+            f"num_queries={num_queries} needs llm= to write {num_queries - 1} other wordings; "
+            "for the query alone pass num_queries=1"
+        )
+    return MultiQuery(llm, n=num_queries - 1, prompt=prompt or MULTI_QUERY_PROMPT)
+
+
+def _fusion(
+    mode: FUSION_MODES | str | Fusion, weights: Sequence[float] | Mapping[str, float] | None
+) -> Fusion:
+    if isinstance(mode, Fusion):
+        if weights is not None:
+            raise ConfigurationError(
+                f"give the weights to the fusion: {type(mode).__name__}(weights={weights})"
+            )
+        return mode
+    value = mode.value if isinstance(mode, FUSION_MODES) else mode
+    if value not in _MODES:
+        raise ConfigurationError(
+            f"there is no fusion mode {mode!r}; use one of {', '.join(_MODES)}, or a Fusion"
+        )
+    return _MODES[value](weights=weights)  # type: ignore[call-arg]  # every one of them has weights
