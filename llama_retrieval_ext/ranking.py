@@ -117,10 +117,18 @@ def score_of(hit: NodeWithScore) -> float:
     Raises:
         ScoreError: It has none, or one that is not finite.
     """
-    score = hit.score
+    return finite_score(hit.node.node_id, hit.score)
+
+
+def finite_score(node_id: str, score: float | None) -> float:
+    """The same score, if it can be one.
+
+    Raises:
+        ScoreError: It is None or not finite.
+    """
     if score is None or not math.isfinite(score):
         raise ScoreError(
-            f"node {hit.node.node_id!r} has the score {score}; a ranking needs finite scores, "
+            f"node {node_id!r} has the score {score}; a ranking needs finite scores, "
             "so give the retriever that returned it a score"
         )
     return score

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.fusion import Fusion, FusionChain
+from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.shape import expression, name_of
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stages.fused import Fused
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branches:
+class Branches(Operand):
     """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
 
     Attributes:
@@ -41,29 +42,33 @@ class Branches:
 
         return beside(other, self)
 
-    def __rshift__(self, other: "Fusion | FusionChain") -> "Fused | Pipeline":
+    @overload
+    def __rshift__(self, other: Fusion) -> "Fused": ...
+    @overload
+    def __rshift__(self, other: FusionChain) -> "Pipeline": ...
+    def __rshift__(self, other: object) -> object:
         from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
+        return then(self, other)
 
     def __repr__(self) -> str:
-        legs = " | ".join(repr(leg.retriever) for leg in self.legs)
+        legs = " | ".join(expression(leg.retriever) for leg in self.legs)
         before = [repr(stage) for stage in self.rewrites]
         before += [] if self.fan_out is None else [repr(self.fan_out)]
         return " >> ".join([*before, f"({legs})"])
 
 
-def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever) -> Branches:
+def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> Branches:
     """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
 
     Args:
         retrievers: Named after themselves; a repeated name is numbered.
-        named: Under the names given.
+        named: Under the names given, a leg too.
 
     Raises:
         CompositionError: There is none.
     """
-    legs = [*retrievers, *(Leg(name, retriever) for name, retriever in named.items())]
+    legs = [*retrievers, *(leg_of(part, name=name) for name, part in named.items())]
     if not legs:
         raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
     return Branches(unique_legs(legs))
@@ -74,10 +79,17 @@ def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
     legs: list[Leg] = []
     taken: set[str] = set()
     for part in parts:
-        leg = part if isinstance(part, Leg) else Leg(name_of(part), part)
+        leg = part if isinstance(part, Leg) else leg_of(part, name=name_of(part))
         name, number = leg.name, 2
         while name in taken:
             name, number = f"{leg.name}#{number}", number + 1
         taken.add(name)
-        legs.append(leg if name == leg.name else replace(leg, name=name))
+        legs.append(leg_of(leg, name=name))
     return tuple(legs)
+
+
+def leg_of(part: BaseRetriever | Leg, *, name: str) -> Leg:
+    """The leg of a retriever, or the same leg, under this name."""
+    if not isinstance(part, Leg):
+        return Leg(name, part)
+    return part if part.name == name else replace(part, name=name)

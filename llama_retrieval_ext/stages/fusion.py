@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -13,7 +13,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
-from llama_retrieval_ext.ranking import Contribution, Hit, score_of
+from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.refine import Refine
 
 Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
@@ -31,10 +32,16 @@ class Unscored(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LegRanking:
-    """What one leg of a fusion found: each id once, best first, with the leg's weight."""
+    """What one leg of a fusion found.
+
+    Attributes:
+        name: Name of the leg.
+        hits: Score by id, best first; None for a hit without a score.
+        weight: The leg's weight.
+    """
 
     name: str
-    hits: Mapping[str, NodeWithScore]
+    hits: Mapping[str, float | None]
     weight: float
 
     def scores(self, unscored: Unscored) -> dict[str, float]:
@@ -45,13 +52,21 @@ class LegRanking:
         """
         skip = unscored is Unscored.LEAVE_OUT
         return {
-            node_id: score_of(hit)
-            for node_id, hit in self.hits.items()
-            if not (skip and hit.score is None)
+            node_id: finite_score(node_id, score)
+            for node_id, score in self.hits.items()
+            if not (skip and score is None)
         }
 
 
-class Fusion(ABC):
+class FusedId(NamedTuple):
+    """An id with its fused score, and what each leg gave to it."""
+
+    node_id: str
+    score: float
+    contributions: tuple[Contribution, ...]
+
+
+class Fusion(Operand, ABC):
     """Makes one ranking of several; what each leg gave is kept as the hit's contributions.
 
     The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
@@ -94,10 +109,29 @@ class Fusion(ABC):
         Raises:
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
+        nodes: dict[str, BaseNode] = {}
+        scored: dict[str, list[tuple[str, float | None]]] = {}
+        for name, ranking in rankings.items():
+            scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
+            for hit in ranking:
+                nodes.setdefault(hit.node.node_id, hit.node)
+        return [
+            Hit(node=nodes[node_id], score=score, source=source, contributions=contributions)
+            for node_id, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
+        ]
+
+    def fuse_ids(
+        self,
+        rankings: Mapping[str, Iterable[tuple[str, float | None]]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        top_k: int | None = None,
+    ) -> list[FusedId]:
+        """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
         legs = _counted(rankings, weights)
         shares = self.shares(legs)
         top = ranked(self.combine(shares))[:top_k]
-        return _hits(top, legs, shares, source)
+        return _with_contributions(top, legs, shares)
 
     def __repr__(self) -> str:
         return concise_repr(self)
@@ -109,7 +143,7 @@ class Fusion(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class FusionChain:
+class FusionChain(Operand):
     """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
 
     fusion: Fusion
@@ -162,35 +196,30 @@ def resolved_weights(
 
 
 def _counted(
-    rankings: Mapping[str, Sequence[NodeWithScore]], weights: Mapping[str, float] | None
+    rankings: Mapping[str, Iterable[tuple[str, float | None]]],
+    weights: Mapping[str, float] | None,
 ) -> list[LegRanking]:
     legs: list[LegRanking] = []
     for name, ranking in rankings.items():
         weight = 1.0 if weights is None else weights[name]
         if weight > 0:
-            hits: dict[str, NodeWithScore] = {}
-            for hit in ranking:
-                hits.setdefault(hit.node.node_id, hit)
+            hits: dict[str, float | None] = {}
+            for node_id, score in ranking:
+                hits.setdefault(node_id, score)
             legs.append(LegRanking(name, hits, weight))
     return legs
 
 
-def _hits(
+def _with_contributions(
     top: Sequence[tuple[str, float]],
     legs: Sequence[LegRanking],
     shares: Sequence[Mapping[str, float]],
-    source: str,
-) -> list[Hit]:
+) -> list[FusedId]:
     given: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
-    nodes: dict[str, BaseNode] = {}
     for leg, share in zip(legs, shares, strict=True):
-        for rank, (node_id, hit) in enumerate(leg.hits.items(), start=1):
+        for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
             if node_id in given and node_id in share:
-                nodes.setdefault(node_id, hit.node)
                 given[node_id].append(
-                    Contribution(leg.name, rank, hit.score, leg.weight, share[node_id])
+                    Contribution(leg.name, rank, score, leg.weight, share[node_id])
                 )
-    return [
-        Hit(node=nodes[node_id], score=score, source=source, contributions=tuple(given[node_id]))
-        for node_id, score in top
-    ]
+    return [FusedId(node_id, score, tuple(given[node_id])) for node_id, score in top]

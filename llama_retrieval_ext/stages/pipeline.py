@@ -1,6 +1,7 @@
 """A retriever with what happens before and behind it."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -15,7 +16,9 @@ from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rewrite import Rewrite
 from llama_retrieval_ext.stages.rewriting import rewritten
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.shape import expression, name_of
+
+PIPELINE: Final = "pipeline"
 
 
 class Pipeline(Retriever):
@@ -41,7 +44,7 @@ class Pipeline(Retriever):
         refines: Sequence[Refine] = (),
         top_k: int | None = None,
         filters: MetadataFilters | None = None,
-        name: str = "pipeline",
+        name: str = PIPELINE,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
         self.source = source
@@ -56,7 +59,13 @@ class Pipeline(Retriever):
     @property
     def label(self) -> str:
         """The stages around the retriever."""
-        return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines))
+        return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines)) or self.name
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its stages and nothing else: no limit, filter, scope or name of its own."""
+        own = (self.top_k, self.filters, self.scope)
+        return self.name == PIPELINE and not self.requires_scope and own == (None, None, None)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
@@ -69,4 +78,4 @@ class Pipeline(Retriever):
         return hits[: query.top_k]
 
     def __repr__(self) -> str:
-        return " >> ".join(repr(part) for part in (*self.rewrites, self.source, *self.refines))
+        return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -10,12 +10,13 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.operand import Operand
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stages.pipeline import Pipeline
 
 
-class Refine(ABC):
+class Refine(Operand, ABC):
     """Makes a ranking of a ranking: ``retriever >> refine``. It never invents ids."""
 
     @abstractmethod
@@ -27,7 +28,11 @@ class Refine(ABC):
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
 
-    def __rrshift__(self, other: BaseRetriever) -> "Pipeline":
+    @overload
+    def __rrshift__(self, other: BaseRetriever) -> "Pipeline": ...
+    @overload
+    def __rrshift__(self, other: BaseNodePostprocessor) -> "Refine": ...
+    def __rrshift__(self, other: object) -> object:
         from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
 
-        return then(other, self)  # type: ignore[return-value]  # by the table there
+        return then(other, self)

@@ -7,13 +7,14 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.operand import Operand
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stages.branches import Branches
     from llama_retrieval_ext.stages.pipeline import Pipeline
 
 
-class Rewrite(ABC):
+class Rewrite(Operand, ABC):
     """Makes another query of a query: ``rewrite >> retriever``.
 
     The retriever gets the rewritten query; stages behind it go on with the one that was asked.
@@ -37,7 +38,7 @@ class Rewrite(ABC):
         return then(self, other)
 
 
-class FanOut(ABC):
+class FanOut(Operand, ABC):
     """Makes several queries of one; their rankings need a fusion: ``fan_out >> a >> RRF()``."""
 
     @abstractmethod

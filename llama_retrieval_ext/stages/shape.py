@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 
 class Shaped:
@@ -45,9 +46,17 @@ def label_of(retriever: object) -> str:
     return retriever.label if isinstance(retriever, Shaped) else type(retriever).__name__
 
 
+def expression(part: object) -> str:
+    """How a part of a pipeline is written: its class stands for a foreign one."""
+    mute = isinstance(part, BaseRetriever) and type(part).__repr__ is object.__repr__
+    if mute or isinstance(part, BaseNodePostprocessor):
+        return f"{type(part).__name__}()"
+    return repr(part)
+
+
 def _branch_lines(children: Sequence[object]) -> Iterator[str]:
-    for child in children:
-        last = child is children[-1]
+    for place, child in enumerate(children, start=1):
+        last = place == len(children)
         yield ("└─ " if last else "├─ ") + label_of(child)
         for line in _branch_lines(children_of(child)):
             yield ("   " if last else "│  ") + line

@@ -1,0 +1,100 @@
+"""The tokenizer that the arguments of LlamaIndex's own BM25Retriever ask for."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import bm25s.stopwords
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.stemming import word_stemmer
+from llama_retrieval_ext.text.tokenizer import StopWords, Tokenizer
+
+# What bm25s calls the languages it has stop words for, and Snowball's name of each.
+_LANGUAGES: Final[Mapping[str, str]] = {
+    "da": "danish",
+    "de": "german",
+    "en": "english",
+    "es": "spanish",
+    "fr": "french",
+    "it": "italian",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "ru": "russian",
+    "sv": "swedish",
+    "tr": "turkish",
+}
+# These are cut into pairs of characters, and BM25 discounts the common ones by itself.
+_WITHOUT_STOP_WORDS: Final = frozenset({"zh", "chinese", "ko", "korean"})
+# Between them, no two algorithms of these languages stem all of these words alike.
+_PROBES: Final = (
+    "generously", "skies", "nationalities", "laufenden", "katten", "flickorna", "huset",
+    "chantaient", "corriendo", "cantaram", "parlando", "kitaplar", "bakterier", "книгами",
+)  # fmt: skip
+
+
+class Stemmer(Protocol):
+    """What PyStemmer's ``Stemmer.Stemmer`` can do."""
+
+    def stemWord(self, word: str) -> str:  # noqa: N802 - PyStemmer's name
+        """The word without its ending."""
+        ...
+
+
+def tokenizer_for(
+    language: str | Sequence[str] | None, *, stemmer: Stemmer | None, skip_stemming: bool
+) -> Tokenizer:
+    """The tokenizer that cuts as these arguments mean to.
+
+    Args:
+        language: As bm25s names it, or stop words in so many words; none for None or an empty list.
+            Words are stemmed by it, too: LlamaIndex stems them all as English.
+        stemmer: The Snowball stemmer of the language. It cannot be kept, because it cannot be
+            pickled or persisted; it must be the one the tokenizer uses anyway.
+        skip_stemming: Whether words keep their endings.
+
+    Raises:
+        ConfigurationError: The language is not known, or the stemmer is another one.
+
+    Examples:
+        >>> tokenizer_for("de", stemmer=None, skip_stemming=False).language
+        'german'
+
+    """
+    stemmed_as = _snowball(language)
+    if stemmer is not None and (skip_stemming or not _is_stemmer_of(stemmed_as, stemmer)):
+        raise ConfigurationError(
+            f"got a stemmer that is not the one of language={language!r} and "
+            f"skip_stemming={skip_stemming}; leave stemmer out and say in language what the text is"
+        )
+    return Tokenizer(
+        language="none" if skip_stemming else stemmed_as, stop_words=_stop_words(language)
+    )
+
+
+def _snowball(language: str | Sequence[str] | None) -> str:
+    if not isinstance(language, str) or language in _WITHOUT_STOP_WORDS:
+        return "english"
+    name = _LANGUAGES.get(language, language)
+    if name not in _LANGUAGES.values():
+        raise ConfigurationError(
+            f"got language={language!r}; expected one of {', '.join(_LANGUAGES)}, zh, ko, their "
+            "English names, or a list of stop words. For others make the retriever with "
+            "BM25Retriever(nodes, tokenizer=Tokenizer(language=...))"
+        )
+    return name
+
+
+def _stop_words(language: str | Sequence[str] | None) -> StopWords:
+    if not isinstance(language, str):
+        return tuple(language or ()) or "none"
+    name = _snowball(language)
+    if name == "english":
+        return "english"
+    words: tuple[str, ...] = getattr(bm25s.stopwords, f"STOPWORDS_{name.upper()}")
+    return tuple(words)
+
+
+def _is_stemmer_of(language: str, stemmer: Stemmer) -> bool:
+    stem = word_stemmer(language)
+    return all(stemmer.stemWord(word) == stem(word) for word in _PROBES)

@@ -1,0 +1,131 @@
+"""Writes a BM25 retriever to a directory, and reads it again."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.basic.bm25.node_json import node_from_json, node_to_json
+from llama_retrieval_ext.basic.bm25.options import Settings, settings_from_json, settings_to_json
+from llama_retrieval_ext.basic.bm25.postings import Postings
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
+
+FILE_NAME: Final = "bm25_retriever.npz"
+FORMAT: Final = "llama_retrieval_ext.BM25Retriever"
+FORMAT_VERSION: Final = 1
+
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]  # Any: each has its own kind of number
+_COLUMNS: Final = ("terms", "starts", "documents", "counts", "lengths")
+
+
+class Stored(NamedTuple):
+    """What one file holds.
+
+    Attributes:
+        settings: How the retriever is set up.
+        scoped: Whether it was bound to a scope.
+        nodes: By their ids, in ascending order of these.
+        postings: The terms of the nodes.
+    """
+
+    settings: Settings
+    scoped: bool
+    nodes: Mapping[str, BaseNode]
+    postings: Postings
+
+
+def write(path: Path, stored: Stored) -> None:
+    """Write a retriever into a directory, whole or not at all.
+
+    Args:
+        path: The directory, made if it is missing. A retriever that is there is replaced.
+        stored: What to write.
+
+    Raises:
+        ConfigurationError: A node cannot be written as JSON.
+        StoreUnavailableError: The directory cannot be written to.
+    """
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "settings": settings_to_json(stored.settings),
+        "scoped": stored.scoped,
+    }
+    columns = {
+        "header": _bytes(json.dumps(header)),
+        "nodes": _bytes("\n".join(map(node_to_json, stored.nodes.values()))),
+        **{name: getattr(stored.postings, name) for name in _COLUMNS},
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _replace(path / FILE_NAME, columns)
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"cannot write to {path}: {error}; what was there is as it was"
+        ) from error
+
+
+def read(path: Path) -> Stored:
+    """The retriever in a directory.
+
+    Raises:
+        StoreFormatError: There is none, it is damaged, or another version wrote it.
+        StoreUnavailableError: The file may not be read.
+    """
+    place = path / FILE_NAME
+    try:
+        # Opened here, because np.load leaves a damaged file open.
+        with place.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            return _stored(columns, place)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreFormatError(
+            f"{path} holds no BM25 retriever of ours: there is no {FILE_NAME} in it. "
+            "BM25Retriever(nodes).persist(path) writes one; LlamaIndex's own cannot be read"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"cannot read {place}: {error}") from error
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"{place} cannot be read, {error}; make the retriever from its nodes again"
+        ) from error
+
+
+def _replace(place: Path, columns: Columns) -> None:
+    temporary = place.with_name(f".{place.name}.{uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            np.savez(file, **dict[str, Any](columns))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stored(columns: Columns, place: Path) -> Stored:
+    header = json.loads(columns["header"].tobytes())
+    if header["format"] != FORMAT:
+        raise ValueError(f"it says that it is a {header['format']!r}")
+    if header["version"] != FORMAT_VERSION:
+        raise StoreFormatError(
+            f"{place} has format version {header['version']} and this release reads version "
+            f"{FORMAT_VERSION}; use the release that wrote it, or index the nodes again"
+        )
+    nodes = [node_from_json(line) for line in columns["nodes"].tobytes().splitlines()]
+    postings = Postings(*(columns[name] for name in _COLUMNS))
+    ids = [node.node_id for node in nodes]
+    if ids != sorted(set(ids)) or not postings.fit(len(ids)):
+        raise ValueError("its parts do not go together")
+    by_id = dict(zip(ids, nodes, strict=True))
+    return Stored(settings_from_json(header["settings"]), header["scoped"], by_id, postings)
+
+
+def _bytes(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode("ascii"), np.uint8)

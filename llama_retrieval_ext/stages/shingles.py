@@ -1,0 +1,57 @@
+"""How much two texts have in common, by the words they are made of."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+# Words as they stand: no stems, and stop words count.
+_WORDS = Tokenizer(language="none", stop_words="none", split_identifiers=False)
+
+
+def shingles(text: str) -> frozenset[str]:
+    """The words of a text; of Chinese, Japanese and Korean the pairs of characters.
+
+    Examples:
+        >>> sorted(shingles("Fire! Fire in the mine: 火灾了"))
+        ['fire', 'in', 'mine', 'the', '火灾', '灾了']
+
+    """
+    return frozenset(_WORDS.query_tokens(text))
+
+
+def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterator[bool]:
+    r"""Whether each set is unlike all before it that were kept.
+
+    .. math:: J(A, B) = \frac{|A \cap B|}{|A \cup B|}
+
+    Args:
+        sets: In the order in which they are kept. An empty one is like no other.
+        at_least: The Jaccard similarity from which two sets are alike; in ``(0, 1]``.
+
+    Returns:
+        One answer a set. Time grows with the number of kept sets that share an element.
+
+    Source:
+        Broder, "On the Resemblance and Containment of Documents", SEQUENCES 1997, the resemblance,
+        https://doi.org/10.1109/SEQUEN.1997.666900.
+
+    Examples:
+        >>> list(first_of_alike([frozenset("abc"), frozenset("abd"), frozenset("xyz")],
+        ...                     at_least=0.5))
+        [True, False, True]
+
+    """
+    kept: list[frozenset[str]] = []
+    holders: dict[str, list[int]] = {}  # the kept sets that have an element
+    for current in sets:
+        shared = Counter(place for element in current for place in holders.get(element, ()))
+        alike = any(
+            common >= at_least * (len(current) + len(kept[place]) - common)
+            for place, common in shared.items()
+        )
+        if not alike:
+            for element in current:
+                holders.setdefault(element, []).append(len(kept))
+            kept.append(current)
+        yield not alike
