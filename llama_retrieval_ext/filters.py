@@ -154,7 +154,12 @@ def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _is_scalar(value: object) -> bool:

@@ -18,6 +18,7 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
@@ -76,12 +77,13 @@ class HybridRetriever(StoreRetriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         top_k = max(self.candidates, query.top_k or 1)
-        rankings = yield from self._one_round_trip(query, top_k)
-        if rankings is None:
-            rankings = yield from self._side_by_side(query, top_k)
+        found = yield from self._one_round_trip(query, top_k)
+        if found is not None:
+            return self._fused(found, query)
+        rankings = yield from self._side_by_side(query, top_k)
         return self.fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
-    def _one_round_trip(self, query: Query, top_k: int) -> Plan[Rankings | None]:
+    def _one_round_trip(self, query: Query, top_k: int) -> Plan[dict[str, list[Found]] | None]:
         """Both rankings from one request; None where that is not to be had."""
         if len(self._legs) < len(LEGS) or not self.backend.capabilities.one_round_trip:
             return None
@@ -93,10 +95,28 @@ class HybridRetriever(StoreRetriever):
         if request is None:
             return None
         found = yield from step("search in one round trip", call(request))
-        return {
-            name: gated(each, query.condition, backend=self.backend, source=name)
-            for name, each in zip(LEGS, found, strict=True)
+        return dict(zip(LEGS, found, strict=True))
+
+    def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
+        """The best of both; only their nodes are made, and pass the gate."""
+        candidates = {each.node_id: each for ranking in found.values() for each in ranking}
+        rankings = {
+            name: [(each.node_id, each.score) for each in ranking]
+            for name, ranking in found.items()
         }
+        top = self.fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
+        best = [candidates[each.node_id] for each in top]
+        hits = gated(best, query.condition, backend=self.backend, source=self.name)
+        fused = {each.node_id: each for each in top}
+        return [
+            Hit(
+                node=hit.node,
+                score=fused[hit.node_id].score,
+                source=self.name,
+                contributions=fused[hit.node_id].contributions,
+            )
+            for hit in hits
+        ]
 
     def _side_by_side(self, query: Query, top_k: int) -> Plan[Rankings]:
         asks = [Ask(leg, query.for_child(), top_k) for leg in self._legs]

@@ -1,0 +1,1 @@
+"""Documents in, every index kept in step: `KnowledgeBase` and what it is made of."""

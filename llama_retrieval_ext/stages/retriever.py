@@ -24,6 +24,7 @@ from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.index_nodes import Resolver, Target
+from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.shape import Shaped, children_of
 from llama_retrieval_ext.trace import Trace
 
@@ -47,7 +48,7 @@ def _without_span(method: F) -> F:
     return method
 
 
-class Retriever(BaseRetriever, HonoursQuery, Shaped, ABC):
+class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     """A LlamaIndex retriever that keeps the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an

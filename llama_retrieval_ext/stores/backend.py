@@ -1,8 +1,8 @@
 """`Backend`: the adapter around a LlamaIndex vector store that basic retrievers talk to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -12,11 +12,50 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
 
 
-class Found(NamedTuple):
-    """A node that a backend found, and its raw score; higher is better."""
+class Found:
+    """A node that a backend found, and its raw score; higher is better.
 
-    node: BaseNode
-    score: float
+    Of the candidates of a fusion most are never looked at, so a backend may hand over how to make
+    the node instead of the node.
+
+    Attributes:
+        node_id: The node's id.
+        score: As the backend declares it in its capabilities.
+    """
+
+    __slots__ = ("_make", "_node", "node_id", "score")
+
+    def __init__(self, node: BaseNode, score: float) -> None:
+        self.node_id = node.node_id
+        self.score = score
+        self._node: BaseNode | None = node
+        self._make: Callable[[], BaseNode] = lambda: node
+
+    @classmethod
+    def later(cls, node_id: str, score: float, make: Callable[[], BaseNode]) -> Self:
+        """A node that is made when it is first looked at."""
+        found = cls.__new__(cls)
+        found.node_id, found.score = node_id, score
+        found._node, found._make = None, make  # noqa: SLF001 - of its own class
+        return found
+
+    @property
+    def node(self) -> BaseNode:
+        """The node."""
+        if self._node is None:
+            self._node = self._make()
+        return self._node
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Found):
+            return NotImplemented
+        return self.score == other.score and self.node == other.node
+
+    def __hash__(self) -> int:
+        return hash((self.node_id, self.score))
+
+    def __repr__(self) -> str:
+        return f"Found({self.node_id!r}, {self.score})"
 
 
 @dataclass(frozen=True, slots=True)

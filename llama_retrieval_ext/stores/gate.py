@@ -25,7 +25,7 @@ def gated(
     Raises:
         ScopeViolationError: Something does not belong, unless the backend has ``drop_violations``.
     """
-    hits = [Hit(node=node, score=score, source=source) for node, score in found]
+    hits = [Hit(node=each.node, score=each.score, source=source) for each in found]
     if condition is None:
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]

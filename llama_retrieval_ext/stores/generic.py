@@ -133,7 +133,7 @@ class GenericBackend:
             )
         pairs = zip(nodes, scores, strict=True)
         found = [Found(node, self._sign * self._finite(score, node)) for node, score in pairs]
-        return sorted(found, key=lambda each: (-each.score, each.node.node_id))
+        return sorted(found, key=lambda each: (-each.score, each.node_id))
 
     def _finite(self, score: float | None, node: BaseNode) -> float:
         if score is None or not math.isfinite(score):

@@ -340,6 +340,6 @@ class BM25Retriever(Retriever):
 
     def _hits(self, found: Sequence[Found]) -> list[Hit]:
         if self.normalise:
-            scores = min_max({node.node_id: score for node, score in found})
-            found = [Found(node, scores[node.node_id]) for node, _ in found]
-        return [Hit(node=node, score=score, source=self.name) for node, score in found]
+            scores = min_max({each.node_id: each.score for each in found})
+            found = [Found(each.node, scores[each.node_id]) for each in found]
+        return [Hit(node=each.node, score=each.score, source=self.name) for each in found]

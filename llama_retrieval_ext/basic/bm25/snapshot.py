@@ -125,7 +125,7 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
 
 def _check_unchanged(found: Sequence[Found], condition: Condition | None) -> None:
     # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
-    stale = tuple(node.node_id for node, _ in found if not matches(condition, node.metadata))
+    stale = tuple(each.node_id for each in found if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
             f"the metadata of {len(stale)} nodes was changed after they were indexed, and is now "

@@ -1,0 +1,74 @@
+"""A backend that answers nobody without a scope."""
+
+from collections.abc import Mapping, Sequence
+
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.errors import ScopeRequiredError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, Search
+
+
+class GuardedBackend:
+    """Refuses every search without a scope, whoever sends it; otherwise the backend it is given.
+
+    The retrievers of a knowledge base refuse such queries themselves, before anything is embedded.
+    This stands behind them, for those who build others from their ``backend``.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def store(self) -> BasePydanticVectorStore:
+        """The LlamaIndex vector store behind it."""
+        return self._backend.store
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine does natively."""
+        return self._backend.capabilities
+
+    @property
+    def drop_violations(self) -> bool:
+        """Whether hits from outside scope or filters degrade the answer instead of raising."""
+        return self._backend.drop_violations
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        """Nearest nodes to an embedding.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+        """
+        return self._backend.dense(embedding, _scoped(search))
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        """Nodes that share terms with a text.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+        """
+        return self._backend.keyword(text, _scoped(search))
+
+    def dense_and_keyword(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[Found], list[Found]]] | None:
+        """Both searches in one round trip.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+        """
+        return self._backend.dense_and_keyword(embedding, text, _scoped(search))
+
+    def describe(self) -> Mapping[str, object]:
+        """What the engine is and how it is set up."""
+        return self._backend.describe()
+
+
+def _scoped(search: Search) -> Search:
+    if search.scope is None:
+        raise ScopeRequiredError(
+            "this knowledge base requires a scope; pass scope=Scope(...) with the query, or bind "
+            "the retriever with for_scope"
+        )
+    return search

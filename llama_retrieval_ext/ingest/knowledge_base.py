@@ -1,0 +1,288 @@
+"""`KnowledgeBase`: documents in, retrievers out."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever
+from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.ingest.addition import Addition, Workshop
+from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
+from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
+from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
+from llama_retrieval_ext.ingest.place import Place, open_place
+from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
+from llama_retrieval_ext.ingest.splitting import Splitter
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+class KnowledgeBase:
+    """Documents in a store that can be searched, kept in step with what was added.
+
+    Made by `open`. It may be used from several threads, and opened more than once in a process.
+
+    Args:
+        url: Where it lives, for messages.
+        place: Its store and lock.
+        ledger: What it knows about its documents.
+        workshop: What documents pass through on their way in.
+        require_scope: Whether everything needs a scope.
+
+    Attributes:
+        url: Where it lives.
+        require_scope: Whether everything needs a scope.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     report = kb.add([Document(text="Annual leave: 25 days.", id_="leave")])
+        ...     hits = kb.retriever("keyword", top_k=3).retrieve("leave days")
+        >>> report.added, [hit.node.ref_doc_id for hit in hits]
+        (1, ['leave'])
+
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        place: Place,
+        ledger: Ledger,
+        workshop: Workshop,
+        require_scope: bool,
+    ) -> None:
+        self.url = url
+        self.require_scope = require_scope
+        self._place = place
+        self._ledger = ledger
+        self._workshop = workshop
+        backend = backend_for(place.store)
+        self._backend = GuardedBackend(backend) if require_scope else backend
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        embed_model: str | BaseEmbedding | None = None,
+        require_scope: bool = False,
+        tokenizer: Tokenizer | None = None,
+        transformations: Sequence[TransformComponent] | None = None,
+    ) -> Self:
+        """The knowledge base at a URL, made if there is none.
+
+        What a crash left half done is finished or undone.
+
+        Args:
+            url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed.
+            embed_model: The embedding model: a LlamaIndex object, or its notation, such as
+                ``local`` or ``huggingface:NAME``. Always needed; the one it was made with.
+            require_scope: Whether everything done with it needs a scope. One that was made so
+                cannot be opened otherwise; another may be, and this object then insists.
+            tokenizer: For keyword search; None for the recorded one, or the default.
+            transformations: What documents (not nodes) go through, in LlamaIndex's ingestion
+                pipeline; None for a ``SentenceSplitter`` of 512 tokens, which is what current
+                encoders read, with an overlap of 64. With others, documents that are added again
+                count as changed.
+
+        Raises:
+            ConfigurationError: An argument cannot work.
+            ModelMismatchError: It was made with another embedding model.
+            StoreFormatError: The directory holds something else, or a newer version wrote it.
+            StoreUnavailableError: It cannot be read or written, or another process has it open.
+        """
+        if embed_model is None:
+            raise ConfigurationError(
+                "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
+                "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
+            )
+        model = resolve_embed_model(embed_model)
+        splitter = Splitter(transformations)
+        place = open_place(url, tokenizer=tokenizer)
+        try:
+            asked = Manifest(embed_model_name(model), place.tokenizer, require_scope=require_scope)
+            ledger = opened_ledger(place, asked, url)
+        except BaseException:
+            place.close()
+            raise
+        workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
+        return cls(url, place=place, ledger=ledger, workshop=workshop, require_scope=require_scope)
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that makes its vectors."""
+        return self._workshop.embed_model
+
+    def add(
+        self,
+        documents: Iterable[BaseNode],
+        *,
+        scope: Scope | None = None,
+        show_progress: bool = True,
+    ) -> IngestionReport:
+        """Add documents, or replace those that have changed; what is there already stays.
+
+        A document that fails is reported, and the others go in. Whatever happens, each document is
+        stored as a whole or not at all, and its old version stays until the new one is there.
+
+        Args:
+            documents: LlamaIndex documents, which are split; nodes, which are taken as they are,
+                with their embedding if they carry one; or both, from a list or an iterator. An
+                iterator is read in batches, and has the nodes of a document in a row. A document
+                is known by its id, and LlamaIndex makes up a random one: to add the same document
+                again, give it an id (``SimpleDirectoryReader(filename_as_id=True)``). Nodes belong
+                to the document that ``ref_doc_id`` names, and replace all it had.
+            scope: Where the documents belong: a tenant, a knowledge base, or both. It goes into the
+                metadata of the nodes. The same id in another scope is another document.
+            show_progress: Whether there is a progress bar, on standard error.
+
+        Returns:
+            What came of each document; ``raise_for_failures()`` if you would rather have an error.
+
+        Raises:
+            ConfigurationError: Something is neither a document nor a node.
+            ScopeRequiredError: The knowledge base requires a scope.
+            ModelMismatchError: The embedding model gives vectors of another dimension.
+            StoreUnavailableError: There is no room, or no right to write; what was added before
+                stays.
+        """
+        self._check(scope)
+        metadata = {} if scope is None else scope.metadata()
+        return Addition(self._workshop, metadata).run(documents, show_progress=show_progress)
+
+    async def aadd(
+        self,
+        documents: Iterable[BaseNode],
+        *,
+        scope: Scope | None = None,
+        show_progress: bool = True,
+    ) -> IngestionReport:
+        """`add` in a thread."""
+        return await asyncio.to_thread(
+            self.add, documents, scope=scope, show_progress=show_progress
+        )
+
+    def delete(self, ref_doc_id: str, *, scope: Scope | None = None) -> int:
+        """Delete a document.
+
+        Args:
+            ref_doc_id: Its id.
+            scope: Whose document it is: with this id, all that the scope can see are deleted.
+                Without one, only the document that is in no scope.
+
+        Returns:
+            How many nodes are gone; 0 where there is no such document.
+
+        Raises:
+            ConfigurationError: The id is empty.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        if not isinstance(ref_doc_id, str) or not ref_doc_id:
+            raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
+        with self._place.lock:
+            return self._workshop.writer.delete(self._ledger.keys(ref_doc_id, scope))
+
+    async def adelete(self, ref_doc_id: str, *, scope: Scope | None = None) -> int:
+        """`delete` in a thread."""
+        return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
+
+    def retriever(
+        self,
+        kind: str = "hybrid",
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        fusion: Fusion | None = None,
+        alpha: float | None = None,
+    ) -> StoreRetriever:
+        """A retriever over what is in here, now and later.
+
+        Args:
+            kind: ``vector``, ``keyword`` or ``hybrid``.
+            top_k: How many hits to return when the query does not say; at least 1.
+            filters: Conditions on metadata that every hit satisfies.
+            scope: Who is asking, where it is always the same one.
+            fusion: For ``hybrid``: how the two rankings become one; `RRF` unless given.
+            alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
+
+        Raises:
+            ConfigurationError: There is no such kind, or it cannot be set up so.
+        """
+        self._check_open()
+        wanted = Wanted(top_k, filters, scope, fusion, alpha)
+        retriever = build_retriever(
+            kind, wanted, backend=self._backend, embed_model=self.embed_model
+        )
+        retriever.requires_scope = self.require_scope
+        return retriever
+
+    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
+        """The documents that a scope can see, by id; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.documents(scope)
+
+    def count(self, *, scope: Scope | None = None) -> int:
+        """How many nodes a scope can see; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        if scope is None:
+            return self._ledger.count()[1]
+        return sum(document.n_nodes for document in self._ledger.documents(scope))
+
+    def close(self) -> None:
+        """Let go of the store, once what is being written is; twice does no harm."""
+        with self._place.lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._ledger.close()
+                self._place.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._is_closed:
+            return f"KnowledgeBase({self.url!r}, closed)"
+        documents, nodes = self._ledger.count()
+        model = embed_model_name(self.embed_model)
+        return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+
+    def _check(self, scope: Scope | None) -> None:
+        self._check_open()
+        if self.require_scope and scope is None:
+            raise ScopeRequiredError(
+                f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"
+            )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")

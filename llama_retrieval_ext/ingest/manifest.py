@@ -1,0 +1,64 @@
+"""What a knowledge base records about itself, and who may open it."""
+
+from dataclasses import dataclass, replace
+
+from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError, StoreFormatError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a knowledge base is set up.
+
+    Attributes:
+        embed_model: Name of the embedding model that made its vectors.
+        tokenizer: Settings of the tokenizer of its keyword search; empty where the engine has its
+            own.
+        require_scope: Whether queries without a scope are refused.
+        dimension: Of its vectors; None until there are some.
+        format: Version of the ledger.
+    """
+
+    embed_model: str
+    tokenizer: str = ""
+    require_scope: bool = False
+    dimension: int | None = None
+    format: int = FORMAT
+
+    def opened(self, asked: "Manifest", where: str) -> "Manifest":
+        """What stays recorded when a knowledge base is opened.
+
+        Args:
+            asked: What the one who opens it says. A scope may be required that the knowledge base
+                does not ask for; it is then required of this caller alone.
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreFormatError: It was written by a newer version.
+            ModelMismatchError: It was made with another embedding model.
+            ConfigurationError: It requires a scope, and the caller does not; or its keyword search
+                has another tokenizer.
+        """
+        if self.format > FORMAT:
+            raise StoreFormatError(
+                f"{where} has format {self.format}, this version reads up to {FORMAT}; "
+                "upgrade llama-retrieval-ext"
+            )
+        if self.embed_model != asked.embed_model:
+            raise ModelMismatchError(
+                f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
+                f"with {asked.embed_model!r}; open it with the first, or make a new knowledge base"
+            )
+        if self.require_scope and not asked.require_scope:
+            raise ConfigurationError(
+                f"{where} was made with require_scope=True; open it so, and give queries a scope"
+            )
+        if self.dimension is None:  # nothing has been indexed yet
+            return replace(self, tokenizer=asked.tokenizer)
+        if self.tokenizer != asked.tokenizer:
+            raise ConfigurationError(
+                f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
+                f"{asked.tokenizer}; leave tokenizer= out, or make a new knowledge base"
+            )
+        return self

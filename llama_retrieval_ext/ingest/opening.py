@@ -1,0 +1,76 @@
+"""Opens the ledger of a knowledge base, new or not, and brings it in step with the store."""
+
+import logging
+
+from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.ingest.journal import Journal
+from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.place import Place
+from llama_retrieval_ext.ingest.writing import Writer
+
+_logger = logging.getLogger(__name__)
+
+
+def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
+    """The ledger of a place; what a crash left half done is finished or undone.
+
+    Args:
+        place: The store and where its ledger is.
+        asked: What the one who opens it says.
+        where: The knowledge base, for messages.
+
+    Raises:
+        StoreFormatError: The store holds nodes that no ledger knows, or the ledger is newer.
+        ModelMismatchError: It was made with another embedding model.
+        ConfigurationError: It was made with other settings.
+        StoreUnavailableError: It cannot be read or written.
+    """
+    with place.lock:
+        ledger = Ledger(place.ledger)
+        try:
+            _record(ledger, place, asked, where)
+            writer_of(place, ledger).settle()
+            _check_in_step(ledger, place, where)
+        except BaseException:
+            ledger.close()
+            raise
+    return ledger
+
+
+def _record(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
+    recorded = ledger.manifest()
+    if recorded is not None:
+        ledger.record(recorded.opened(asked, where))
+        return
+    # Without a ledger there is no telling which model made the vectors. An empty store is what
+    # remains when the process dies between making the store and its ledger.
+    count = place.count()
+    if count:
+        raise StoreFormatError(
+            f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+            "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
+        )
+    ledger.record(asked)
+
+
+def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
+    """See whether the store was changed behind the ledger's back: restored, cleared, added to."""
+    held, (_, known) = place.count(), ledger.count()
+    if held == known:
+        return
+    if held < known:
+        ledger.doubt_all()
+    _logger.warning(
+        "%s holds %d nodes, and %d were added through a knowledge base: something else has changed "
+        "its store. Add the documents again to bring it in step",
+        where,
+        held,
+        known,
+    )
+
+
+def writer_of(place: Place, ledger: Ledger) -> Writer:
+    """What writes to a place."""
+    journal = Journal(ledger.database)
+    return Writer(place.store, journal, lock=place.lock, flush=place.flush)

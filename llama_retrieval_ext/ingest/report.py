@@ -1,0 +1,80 @@
+"""What came of adding documents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from llama_retrieval_ext.errors import IngestionError
+
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionReport:
+    """What came of each document of one call of ``KnowledgeBase.add``.
+
+    Attributes:
+        added: How many documents are new.
+        updated: How many replaced an older version of themselves.
+        unchanged: How many were there already, just so.
+        skipped: Why documents have nothing to store, by their id, such as ``no text``; an older
+            version of them is gone.
+        failures: What went wrong with the others, by their id; an older version of them stays.
+        n_nodes: How many nodes were written.
+        seconds: How long it took.
+
+    Examples:
+        >>> print(IngestionReport(added=2, n_nodes=7, seconds=0.25))
+        2 added, 0 updated, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+    n_nodes: int = 0
+    seconds: float = 0.0
+
+    def raise_for_failures(self) -> Self:
+        """The report itself, if nothing went wrong.
+
+        Raises:
+            IngestionError: Something did; ``failures`` has each document's error.
+        """
+        if not self.failures:
+            return self
+        told = "; ".join(
+            f"{ref!r}: {type(error).__name__}: {error}"
+            for ref, error in list(self.failures.items())[:_TOLD]
+        )
+        more = f"; and {len(self.failures) - _TOLD} more" if len(self.failures) > _TOLD else ""
+        raise IngestionError(
+            f"{len(self.failures)} documents could not be added, the others were ({told}{more})",
+            self.failures,
+        ) from next(iter(self.failures.values()))
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as JSON."""
+        return {
+            "added": self.added,
+            "updated": self.updated,
+            "unchanged": self.unchanged,
+            "skipped": dict(self.skipped),
+            "failures": {
+                ref: f"{type(error).__name__}: {error}" for ref, error in self.failures.items()
+            },
+            "n_nodes": self.n_nodes,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def __str__(self) -> str:
+        counts = [
+            f"{self.added} added",
+            f"{self.updated} updated",
+            f"{self.unchanged} unchanged",
+            *([f"{len(self.skipped)} skipped"] if self.skipped else []),
+            *([f"{len(self.failures)} failed"] if self.failures else []),
+        ]
+        return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"

@@ -1,0 +1,82 @@
+"""The retrievers that a knowledge base gives out, by name."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stores.backend import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a retriever is to be set up."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+
+
+def build_retriever(
+    kind: str, wanted: Wanted, *, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    """A retriever over a knowledge base.
+
+    Raises:
+        ConfigurationError: There is no such kind, or it cannot be set up so.
+    """
+    if kind not in _KINDS:
+        near = difflib.get_close_matches(kind, _KINDS, n=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigurationError(
+            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
+        )
+    if kind != "hybrid" and (wanted.fusion is not None or wanted.alpha is not None):
+        raise ConfigurationError(
+            f"fusion and alpha are for 'hybrid', which has two rankings to fuse; {kind!r} has one"
+        )
+    return _KINDS[kind](wanted, backend, embed_model)
+
+
+def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    return VectorRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+    )
+
+
+def _keyword(wanted: Wanted, backend: Backend, _: BaseEmbedding) -> StoreRetriever:
+    return KeywordRetriever(backend, top_k=wanted.top_k, filters=wanted.filters, scope=wanted.scope)
+
+
+def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    return HybridRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        fusion=wanted.fusion,
+        alpha=wanted.alpha,
+    )
+
+
+_KINDS: Mapping[str, Callable[[Wanted, Backend, BaseEmbedding], StoreRetriever]] = {
+    "vector": _vector,
+    "keyword": _keyword,
+    "hybrid": _hybrid,
+}

@@ -1,0 +1,1 @@
+"""Elasticsearch: our own LlamaIndex vector store over its clients, and its backend."""

@@ -1,0 +1,41 @@
+"""An event loop in a thread of its own, for a client that is bound to the loop it first ran on."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines on its own loop, whoever asks: other threads and other loops, one after another.
+
+    Examples:
+        >>> loop = LoopThread("example")
+        >>> async def answer():
+        ...     return 42
+        >>> asyncio.run(loop.run(answer()))
+        42
+        >>> loop.close()
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns; when the caller is cancelled, so is the coroutine."""
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        )
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run one last coroutine, then end the loop and the thread."""
+        if last is not None:
+            asyncio.run_coroutine_threadsafe(last, self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

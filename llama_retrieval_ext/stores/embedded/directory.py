@@ -1,0 +1,189 @@
+"""`StoreDirectory`: an open store directory, shared by all store objects that name it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+from typing import Final, TypeVar
+
+from qdrant_edge import EdgeShard
+
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.disk import clear_errors, prepare
+from llama_retrieval_ext.stores.embedded.failures import meaning
+from llama_retrieval_ext.stores.embedded.lock import DirectoryLock
+from llama_retrieval_ext.stores.embedded.manifest import (
+    Manifest,
+    Settings,
+    read_manifest,
+    write_manifest,
+)
+from llama_retrieval_ext.stores.embedded.shard import open_shard, remove_shard
+
+T = TypeVar("T")
+
+# The engine's log survives a crash, but grows until a flush.
+FLUSH_BYTES: Final = 256 * 2**20
+
+
+class StoreDirectory:
+    """The manifest and the engine's shard of one directory, locked against other processes.
+
+    Threads share it. Who writes holds `lock`; readers need none.
+
+    Args:
+        path: The directory; made if need be.
+        settings: What the opener asks for.
+        temporary: Whether it is removed when closed.
+
+    Attributes:
+        manifest: How the store is set up; replaced as a whole.
+        lock: Held by who writes.
+        inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
+            term statistics still count them.
+
+    Raises:
+        StoreFormatError: The directory holds something else, or a newer store.
+        StoreUnavailableError: It cannot be used, or another process has it open.
+        ConfigurationError: The store has another tokenizer or distance than asked for.
+        DimensionMismatchError: The store has another dimension than asked for.
+    """
+
+    def __init__(self, path: Path, settings: Settings, *, temporary: bool = False) -> None:
+        prepare(path)
+        self.path = path
+        self.lock = RLock()
+        self.inexact = False
+        self._temporary = temporary
+        self._process = os.getpid()
+        self._closed = False
+        self._unflushed = 0
+        self._shard: EdgeShard | None = None
+        with clear_errors(path):
+            self._guard = DirectoryLock(path)
+            try:
+                recorded = read_manifest(path)
+                self.manifest = settings.applied(recorded, path)
+                if self.manifest != recorded:
+                    write_manifest(path, self.manifest)
+                self._shard = open_shard(path, self.manifest)
+            except BaseException:
+                self._guard.release()
+                raise
+
+    def adopt(self, settings: Settings) -> None:
+        """Let in one more who opens it, if the settings fit.
+
+        Raises:
+            ConfigurationError: The store has another tokenizer or distance than asked for.
+            DimensionMismatchError: The store has another dimension than asked for.
+        """
+        with self.lock:
+            self._set_up(settings.applied(self.manifest, self.path))
+
+    def establish(self, *, dimension: int, average_length: float) -> None:
+        """Make the shard if there is none; record the average for the nodes that come first.
+
+        Args:
+            dimension: Of the embeddings.
+            average_length: Mean number of terms of the nodes that are about to be added.
+
+        Raises:
+            DimensionMismatchError: Somebody else has just added embeddings of another dimension.
+        """
+        with self.lock:
+            shard = self._usable()
+            manifest = Settings(dimension=dimension).applied(self.manifest, self.path)
+            if shard is None or not shard.info().points_count:
+                manifest = replace(manifest, average_length=average_length)
+            self._set_up(manifest)
+
+    def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
+        """What a function finds in the shard, or does to it; `empty` while there is none.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: The engine failed.
+        """
+        while (shard := self._usable()) is not None:
+            try:
+                return function(shard)
+            except Exception as error:
+                if type(error) is not Exception:  # the engine raises nothing but that
+                    raise
+                if shard is self._shard:
+                    raise meaning(error, self.path) from error
+                # Another thread has cleared or closed the store meanwhile: look again.
+        return empty
+
+    def change(self, function: Callable[[EdgeShard], None], *, size_bytes: int) -> None:
+        """Let a function write to the shard, if there is one.
+
+        Args:
+            function: What writes.
+            size_bytes: About how much; after a while all of it is flushed.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: The engine failed.
+        """
+        with self.lock:
+            self.read(function, empty=None)
+            self._unflushed += size_bytes
+            if self._unflushed >= FLUSH_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what the engine still keeps in its log to where it belongs, and shorten the log."""
+        with self.lock:
+            self.read(EdgeShard.flush, empty=None)
+            self._unflushed = 0
+
+    def reset(self) -> None:
+        """Remove all nodes, and with them what was measured on them."""
+        with self.lock:
+            shard = self._usable()
+            manifest = replace(self.manifest, dimension=None, average_length=None)
+            with clear_errors(self.path):
+                write_manifest(self.path, manifest)
+                self.manifest, self._shard, self.inexact = manifest, None, False
+                if shard is not None:
+                    shard.close()
+                    remove_shard(self.path)
+
+    def close(self) -> None:
+        """Write what is pending and let other processes in. A forked child has nothing to close."""
+        if os.getpid() != self._process:
+            return
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            shard, self._shard = self._shard, None
+            try:
+                if shard is not None:
+                    shard.close()  # flushes first
+            finally:
+                self._guard.release()
+                if self._temporary:
+                    shutil.rmtree(self.path, ignore_errors=True)
+
+    def _usable(self) -> EdgeShard | None:
+        if self._closed:
+            raise StoreClosedError(f"the store {self.path} was closed; open it again")
+        if os.getpid() != self._process:
+            raise StoreUnavailableError(
+                f"{self.path} was opened before this process was forked, and the engine has no "
+                "threads here; open it after the fork, in one process"
+            )
+        return self._shard
+
+    def _set_up(self, manifest: Manifest) -> None:
+        with clear_errors(self.path):
+            if manifest != self.manifest:
+                write_manifest(self.path, manifest)
+                self.manifest = manifest
+            if self._shard is None:
+                self._shard = open_shard(self.path, manifest)

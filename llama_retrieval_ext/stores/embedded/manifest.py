@@ -1,0 +1,137 @@
+"""What a store directory says about itself: ``store.json``."""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, get_args
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreFormatError,
+)
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
+
+FORMAT: Final = 1
+MANIFEST: Final = "store.json"
+DRAFT: Final = "store.json.new"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a store is set up.
+
+    Attributes:
+        tokenizer: Cuts documents and queries into terms.
+        distance: How embeddings are compared.
+        dimension: Length of the embeddings; None until the first ones are added.
+        average_length: Mean number of terms that the weights of BM25 are computed with; None until
+            the first nodes are added.
+    """
+
+    tokenizer: Tokenizer
+    distance: Distance = "cosine"
+    dimension: int | None = None
+    average_length: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the one who opens a store asks for; None takes what is recorded, or the default."""
+
+    tokenizer: Tokenizer | None = None
+    distance: Distance | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.distance is not None and self.distance not in get_args(Distance):
+            raise ConfigurationError(
+                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
+            )
+        if self.dimension is not None and self.dimension < 1:
+            raise ConfigurationError(
+                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
+                "leave it out"
+            )
+
+    def applied(self, recorded: Manifest | None, where: Path) -> Manifest:
+        """The manifest of a store that is opened with these settings.
+
+        Args:
+            recorded: What the store has; None for a new one.
+            where: Its directory, for messages.
+
+        Raises:
+            ConfigurationError: The store has another tokenizer or distance.
+            DimensionMismatchError: The store has another dimension.
+        """
+        if recorded is None or recorded.dimension is None:
+            old = recorded or Manifest(Tokenizer())
+            return replace(
+                old,
+                tokenizer=self.tokenizer or old.tokenizer,
+                distance=self.distance or old.distance,
+                dimension=self.dimension,
+            )
+        for name in ("tokenizer", "distance"):
+            asked, has = getattr(self, name), getattr(recorded, name)
+            if asked is not None and asked != has:
+                raise ConfigurationError(
+                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
+                    "use another directory"
+                )
+        if self.dimension not in (None, recorded.dimension):
+            raise DimensionMismatchError(
+                f"{where} holds embeddings of dimension {recorded.dimension}, not "
+                f"{self.dimension}; leave dim out, or use another directory"
+            )
+        return recorded
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """What a directory records about itself; None where it records nothing.
+
+    Raises:
+        StoreFormatError: It was written by a newer version, or cannot be read.
+    """
+    path = directory / MANIFEST
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["format"] == FORMAT:
+            return Manifest(
+                Tokenizer.from_dict(data["tokenizer"]),
+                data["distance"],
+                data["dimension"],
+                data["average_length"],
+            )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreFormatError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a backup, "
+            "or index the documents again into an empty directory"
+        ) from error
+    raise StoreFormatError(
+        f"{directory} has format {data['format']!r}, this release reads format {FORMAT}; install "
+        "the release that wrote it, or index the documents again into an empty directory"
+    )
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Record it, as a whole or not at all, whenever the process or the machine dies."""
+    data = {
+        "format": FORMAT,
+        "dimension": manifest.dimension,
+        "distance": manifest.distance,
+        "average_length": manifest.average_length,
+        "tokenizer": manifest.tokenizer.to_dict(),
+    }
+    draft = directory / DRAFT
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(data, file, ensure_ascii=False, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(directory / MANIFEST)

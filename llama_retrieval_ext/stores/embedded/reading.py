@@ -1,0 +1,50 @@
+"""Reads nodes back with their embeddings, by id or all that match."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+from qdrant_edge import CountRequest, EdgeShard, Filter, Record, ScrollRequest
+
+from llama_retrieval_ext.stores.embedded.payload import NODE
+from llama_retrieval_ext.stores.embedded.shard import DENSE
+from llama_retrieval_ext.stores.embedded.stored_node import node_from_text
+
+_PAGE: Final = 1024
+
+
+def matching_nodes(
+    shard: EdgeShard, filter_: Filter | None, *, order: Sequence[str] | None
+) -> list[BaseNode]:
+    """Every node that matches, with its embedding.
+
+    Args:
+        shard: Where.
+        filter_: What they match; None for all.
+        order: Node ids in the order wanted; None for ascending ids.
+    """
+    nodes: dict[str, BaseNode] = {}
+    offset = None
+    while True:
+        request = ScrollRequest(
+            offset=offset, limit=_PAGE, filter=filter_, with_payload=True, with_vector=[DENSE]
+        )
+        records, offset = shard.scroll(request)
+        nodes |= {node.node_id: node for node in map(_node, records)}
+        if offset is None:
+            break
+    ids = sorted(nodes) if order is None else dict.fromkeys(order)
+    return [nodes[node_id] for node_id in ids if node_id in nodes]
+
+
+def count_matching(shard: EdgeShard, filter_: Filter | None) -> int:
+    """How many nodes match."""
+    return shard.count(CountRequest(exact=True, filter=filter_))
+
+
+def _node(record: Record) -> BaseNode:
+    payload, vectors = record.payload or {}, record.vector
+    node = node_from_text(payload[NODE])
+    if isinstance(vectors, dict):
+        node.embedding = vectors[DENSE]  # type: ignore[assignment]  # a plain list by this name
+    return node

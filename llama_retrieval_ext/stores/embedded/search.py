@@ -1,0 +1,164 @@
+"""Searches of a store, for the LlamaIndex class and for the backend alike."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qdrant_edge import (
+    EdgeShard,
+    Filter,
+    IdfParams,
+    Mmr,
+    Query,
+    QueryRequest,
+    SearchParams,
+    SparseVector,
+)
+
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING
+from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
+from llama_retrieval_ext.stores.embedded.manifest import Distance
+from llama_retrieval_ext.stores.embedded.points import NO_TERM
+from llama_retrieval_ext.stores.embedded.questions import Question, answers, found
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.embedded.vectors import query_vector
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What every kind of search is told besides what to look for.
+
+    Attributes:
+        top_k: How many to return, at least 1.
+        filter: What each must match; None for everything.
+        corpus: The nodes that the rarity of terms is measured on; None for all.
+    """
+
+    top_k: int
+    filter: Filter | None = None
+    corpus: Filter | None = None
+
+
+class Searcher:
+    """Asks the engine. Rankings come best first, equal scores by node id; an empty store gives [].
+
+    Args:
+        directory: The open store.
+    """
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._directory = directory
+
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
+        """Nearest nodes to an embedding.
+
+        Raises:
+            ConfigurationError: A value of it is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        return self._directory.read(
+            lambda shard: answers(shard, [self._nearest(embedding, wanted)])[0], empty=[]
+        )
+
+    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+        question = self._sharing(text, wanted)
+        if question is None:
+            return []
+        return self._directory.read(lambda shard: answers(shard, [question])[0], empty=[])
+
+    def both(
+        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
+    ) -> tuple[list[Found], list[Found]]:
+        """Both of the above in one request.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        sharing = self._sharing(text, keyword)
+        if sharing is None:
+            return self.dense(embedding, dense), []
+
+        def ask(shard: EdgeShard) -> tuple[list[Found], list[Found]]:
+            nearest, matching = answers(shard, [self._nearest(embedding, dense), sharing])
+            return nearest, matching
+
+        nothing: tuple[list[Found], list[Found]] = ([], [])
+        return self._directory.read(ask, empty=nothing)
+
+    def diverse(
+        self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
+    ) -> list[Found]:
+        """Near nodes that do not repeat each other, picked from the nearest by MMR.
+
+        Args:
+            embedding: What to be near to.
+            wanted: How many, and which.
+            lambda_mult: 1 is nearness alone, 0 is diversity alone.
+            candidates: How many of the nearest to pick from.
+
+        Returns:
+            Nodes in the order picked, each with its similarity to the embedding, which need not
+            fall from pick to pick.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+
+        def ask(shard: EdgeShard) -> list[Found]:
+            count = shard.info().points_count
+            picks = Mmr(self._vector(embedding), lambda_mult, min(candidates, count), using=DENSE)
+            request = QueryRequest(
+                limit=min(wanted.top_k, count),
+                query=picks,
+                filter=wanted.filter,
+                with_payload=True,
+            )
+            return [found(point, self._score) for point in shard.query(request)]
+
+        return self._directory.read(ask, empty=[])
+
+    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
+        query = Query.Nearest(self._vector(embedding), using=DENSE)
+        return Question(query, wanted.top_k, wanted.filter, None, self._score)
+
+    def _sharing(self, text: str, wanted: Wanted) -> Question | None:
+        terms = self._directory.manifest.tokenizer.query_terms(text)
+        terms.pop(NO_TERM, None)
+        if not terms:
+            return None
+        weights = SparseVector(list(terms), [float(count) for count in terms.values()])
+        corpus = wanted.corpus or (EVERYTHING if self._directory.inexact else None)
+        params = None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus))
+        query = Query.Nearest(weights, using=BM25)
+        return Question(query, wanted.top_k, wanted.filter, params, float)
+
+    def _vector(self, embedding: Sequence[float]) -> list[float]:
+        manifest = self._directory.manifest
+        return query_vector(
+            embedding,
+            dimension=manifest.dimension or len(embedding),
+            distance=manifest.distance,
+            where=self._directory.path,
+        )
+
+    @property
+    def _score(self) -> Callable[[float], float]:
+        return _SCORES[self._directory.manifest.distance]
+
+
+def _cosine(score: float) -> float:
+    return min(1.0, max(-1.0, score))  # single precision oversteps by some 1e-7
+
+
+def _negative(distance: float) -> float:
+    return -distance
+
+
+_SCORES: dict[Distance, Callable[[float], float]] = {
+    "cosine": _cosine,
+    "dot": float,
+    "euclid": _negative,
+}

@@ -1,0 +1,1 @@
+"""Qdrant: stores opened by URL, and backends for them and for LlamaIndex's `QdrantVectorStore`."""

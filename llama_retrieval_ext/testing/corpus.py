@@ -1,0 +1,81 @@
+"""Twelve short documents of two tenants, in English and Chinese, for tests and examples."""
+# ruff: noqa: RUF001 - the Chinese documents have Chinese punctuation
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_retrieval_ext.query import Scope
+
+ACME = Scope("acme")
+GLOBEX = Scope("globex")
+
+# Each finds something of both tenants, by its words as well as by its embedding.
+SAMPLE_QUERIES = ("annual leave days", "员工年假", "parse_filters function", "canteen lunch")
+
+# Tenant, name, knowledge base, title, language, year, score and tags; the texts are below.
+_METADATA: tuple[tuple[str, str, str, str, str, int, float, list[str]], ...] = (
+    ("acme", "leave", "handbook", "Leave", "en", 2024, 0.9, ["hr", "leave"]),
+    ("acme", "sick", "handbook", "Sick leave", "en", 2022, 0.4, ["hr"]),
+    ("acme", "leave-zh", "handbook", "年假", "zh", 2023, 0.75, ["hr", "leave"]),
+    ("acme", "code", "engineering", "Filters", "en", 2024, 1.5, ["code", "python"]),
+    ("acme", "safety-zh", "engineering", "施工安全", "zh", 2021, 0.0, []),
+    ("acme", "lunch", "handbook", "Canteen", "en", 2020, -0.5, ["food"]),
+    ("globex", "leave", "handbook", "Leave policy", "en", 2020, 0.6, ["leave", "policy"]),
+    ("globex", "leave-zh", "handbook", "年假制度", "zh", 2020, 0.6, ["leave"]),
+    ("globex", "code", "engineering", "Errors", "en", 2023, 2.25, ["code"]),
+    ("globex", "travel", "handbook", "Travel", "en", 2019, 0.3, ["policy", "travel"]),
+    ("globex", "lunch", "handbook", "Lunch", "en", 2021, 0.1, ["food"]),
+)
+_LUNCH = "Lunch is served when the canteen doors open at noon."
+_TEXTS = {
+    "acme-leave": "Every employee has 25 days of annual leave; five carry over to March.",
+    "acme-sick": "On sick leave, hand in a doctor's note after three days.",
+    "acme-leave-zh": "员工每年享有二十五天年假，其中五天可以结转至次年三月。",
+    "acme-code": "The function parse_filters turns MetadataFilters into a tree of conditions.",
+    "acme-safety-zh": "施工单位应当为员工提供安全帽，并定期检查脚手架。",
+    "acme-lunch": _LUNCH,
+    "globex-leave": "Annual leave is 20 days; days not taken are lost at the end of the year.",
+    "globex-leave-zh": "员工年假为二十天，年底未休的年假作废。",
+    "globex-code": "parse_filters refuses an empty group: the function raises InvalidFilterError.",
+    "globex-travel": "Book travel two weeks ahead; trains come before planes.",
+    "globex-lunch": _LUNCH,
+    "stray-note": "A note on annual leave that nobody filed.",
+}
+
+
+def sample_nodes(embed_model: BaseEmbedding | None = None) -> list[TextNode]:
+    """The sample documents, one node each, fresh at every call.
+
+    Metadata: ``tenant_id`` (acme or globex), ``kb_id`` (handbook or engineering), ``title``,
+    ``lang``, ``year`` (whole number), ``score`` (number with a fraction), ``tags`` (list of
+    strings, once empty). The node ``stray-note`` has only a title: it belongs to nobody, and every
+    scope excludes it. Two nodes have the same text, so that their scores tie.
+
+    Args:
+        embed_model: Embeds the text of each node; without it nodes have no embedding.
+
+    Returns:
+        The same nodes in the same order every time.
+
+    Examples:
+        >>> len(sample_nodes())
+        12
+
+    """
+    metadata: dict[str, dict[str, object]] = {"stray-note": {"title": "Note"}}
+    for tenant, name, kb, title, lang, year, score, tags in _METADATA:
+        own = {"title": title, "lang": lang, "year": year, "score": score, "tags": list(tags)}
+        metadata[f"{tenant}-{name}"] = {"tenant_id": tenant, "kb_id": kb, **own}
+    nodes = [
+        TextNode(
+            id_=node_id,
+            text=text,
+            metadata=metadata[node_id],
+            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"{node_id}.md")},
+        )
+        for node_id, text in _TEXTS.items()
+    ]
+    if embed_model is not None:
+        for node in nodes:
+            node.embedding = embed_model.get_text_embedding(node.text)
+    return nodes

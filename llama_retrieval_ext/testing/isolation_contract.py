@@ -1,0 +1,148 @@
+"""The promises about scope and filters: they narrow, they hold, and nothing else is lost."""
+# ruff: noqa: D102 - the names of the tests say what they say
+
+import asyncio
+import copy
+from collections.abc import Sequence
+
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.errors import InvalidFilterError, ScopeError
+from llama_retrieval_ext.filters import Condition, matches, parse_filters
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.testing.corpus import ACME, GLOBEX
+from llama_retrieval_ext.testing.retriever_fixtures import (
+    CORPUS_SIZE,
+    RetrieverFixtures,
+    assert_same_ranking,
+)
+from llama_retrieval_ext.testing.with_pytest import pytest
+
+_ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+_RECENT = MetadataFilters(
+    filters=[MetadataFilter(key="year", value=2021, operator=FilterOperator.GTE)]
+)
+_FILTERS = {
+    "one language": _ENGLISH,
+    "from a year on": _RECENT,
+    "with a tag": MetadataFilters(
+        filters=[MetadataFilter(key="tags", value="leave", operator=FilterOperator.CONTAINS)]
+    ),
+    "either of two": MetadataFilters(filters=[_ENGLISH, _RECENT], condition=FilterCondition.OR),
+    "neither of two": MetadataFilters(filters=[_ENGLISH, _RECENT], condition=FilterCondition.NOT),
+    "without a field": MetadataFilters(
+        filters=[MetadataFilter(key="lang", value=None, operator=FilterOperator.IS_EMPTY)]
+    ),
+}
+_SCOPES = (ACME, GLOBEX, Scope("acme", ["engineering"]), Scope(kb_ids=["handbook"]))
+
+
+class IsolationContract(RetrieverFixtures):
+    """Nobody sees what is outside the scope, and a filter is never dropped."""
+
+    @pytest.mark.parametrize("filters", _FILTERS.values(), ids=_FILTERS)
+    def test_filters_keep_what_matches_and_only_that(
+        self, retriever: Retriever, filters: MetadataFilters
+    ) -> None:
+        condition = parse_filters(filters)
+        for query in self.queries:
+            hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE, filters=filters))
+            _assert_narrowed(hits, _everything(retriever, query), condition)
+
+    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
+    def test_a_bound_scope_shows_what_belongs_to_it_and_only_that(
+        self, retriever: Retriever, scope: Scope
+    ) -> None:
+        bound = retriever.for_scope(scope)
+        for query in self.queries:
+            hits = _everything(bound, query)
+            _assert_narrowed(hits, _everything(retriever, query), scope.condition)
+            asynchronous = asyncio.run(bound.aretrieve(Query(query, top_k=CORPUS_SIZE)))
+            assert_same_ranking(hits, asynchronous)
+
+    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
+    def test_a_scope_of_the_call_does_what_a_bound_one_does(
+        self, retriever: Retriever, scope: Scope
+    ) -> None:
+        bound = retriever.for_scope(scope)
+        for query in self.queries:
+            in_call = retriever.search(query, scope=scope).hits
+            assert_same_ranking(in_call, bound.retrieve(query))
+            assert_same_ranking(in_call, retriever.retrieve(Query(query, scope=scope)))
+
+    def test_each_tenant_has_an_answer_and_they_share_nothing(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            acme = node_ids(_everything(retriever.for_scope(ACME), query))
+            globex = node_ids(_everything(retriever.for_scope(GLOBEX), query))
+            assert acme
+            assert globex
+            assert set(acme).isdisjoint(globex)
+
+    def test_a_bound_scope_cannot_be_left(self, retriever: Retriever) -> None:
+        bound = retriever.for_scope(ACME)
+        with pytest.raises(ScopeError, match="nothing in common"):
+            bound.for_scope(GLOBEX)
+        with pytest.raises(ScopeError, match="nothing in common"):
+            bound.search(self.queries[0], scope=GLOBEX)
+        with pytest.raises(ScopeError, match="nothing in common"):
+            asyncio.run(bound.aretrieve(Query(self.queries[0], scope=GLOBEX)))
+
+    def test_filters_cannot_widen_a_scope(self, retriever: Retriever) -> None:
+        others = MetadataFilters(filters=[MetadataFilter(key="tenant_id", value="globex")])
+        both = MetadataFilters(
+            filters=[
+                MetadataFilter(
+                    key="tenant_id", value=["acme", "globex"], operator=FilterOperator.IN
+                )
+            ]
+        )
+        bound = retriever.for_scope(ACME)
+        for query in self.queries:
+            assert bound.search(query, filters=others).hits == []
+            hits = bound.search(query, filters=both, top_k=CORPUS_SIZE).hits
+            _assert_narrowed(hits, _everything(retriever, query), ACME.condition)
+
+    def test_for_scope_leaves_the_original_as_it_was(self, retriever: Retriever) -> None:
+        before = _everything(retriever, self.queries[0])
+        retriever.for_scope(ACME)
+        assert_same_ranking(_everything(retriever, self.queries[0]), before)
+
+    def test_filters_of_the_retriever_the_query_and_the_call_all_hold(
+        self, retriever: Retriever
+    ) -> None:
+        filtered = copy.copy(retriever)
+        filtered.filters = _ENGLISH
+        handbook = MetadataFilters(filters=[MetadataFilter(key="kb_id", value="handbook")])
+        for query in self.queries:
+            asked = Query(query, filters=_RECENT, top_k=CORPUS_SIZE)
+            hits = filtered.search(asked, filters=handbook).hits
+            all_of_them = MetadataFilters(filters=[_ENGLISH, _RECENT, handbook])
+            _assert_narrowed(hits, _everything(retriever, query), parse_filters(all_of_them))
+
+    def test_filters_that_mean_nothing_are_refused(self, retriever: Retriever) -> None:
+        with pytest.raises(InvalidFilterError, match="empty group"):
+            retriever.search(self.queries[0], filters=MetadataFilters(filters=[]))
+
+
+def _everything(retriever: Retriever, query: str) -> list[NodeWithScore]:
+    return retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
+
+
+def _assert_narrowed(
+    hits: Sequence[NodeWithScore], unlimited: Sequence[NodeWithScore], condition: Condition
+) -> None:
+    """Every hit satisfies the condition, and no hit of the unlimited ranking that does is lost.
+
+    More may have come in: what a leg's own limit had kept out.
+    """
+    assert all(matches(condition, hit.node.metadata) for hit in hits)
+    expected = [hit for hit in unlimited if matches(condition, hit.node.metadata)]
+    assert set(node_ids(hits)) >= set(node_ids(expected))

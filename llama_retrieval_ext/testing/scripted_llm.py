@@ -1,0 +1,159 @@
+"""An LLM for tests that says what it was told to say."""
+# ruff: noqa: ARG002, FBT001, FBT002 - the signatures are LlamaIndex's
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from llama_index.core.base.llms.generic_utils import (
+    completion_response_to_chat_response,
+    messages_to_prompt,
+    stream_completion_response_to_chat_response,
+)
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.custom import CustomLLM
+from pydantic import PrivateAttr
+
+Answer: TypeAlias = str | BaseException | tuple[float, str]
+
+
+class ScriptedLLM(CustomLLM):
+    """Gives its answers in order, one a prompt, and remembers the prompts.
+
+    An answer is a text, an exception to raise, or a text after so many seconds. Chat and streaming,
+    sync and async, all draw on the same answers.
+
+    Args:
+        answers: What to say; when they run out, the next prompt is a ``LookupError``.
+
+    Examples:
+        >>> llm = ScriptedLLM(["two", (0.01, "late")])
+        >>> str(llm.complete("1 + 1?"))
+        'two'
+        >>> llm.prompts
+        ['1 + 1?']
+
+    """
+
+    _left: deque[Answer] = PrivateAttr()
+    _prompts: list[str] = PrivateAttr(default_factory=list)
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        super().__init__()
+        self._left = deque(answers)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of the class in serialised form."""
+        return "ScriptedLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """A completion model with room for long prompts."""
+        return LLMMetadata(context_window=32_000, num_output=1_000, model_name="scripted")
+
+    @property
+    def prompts(self) -> list[str]:
+        """Every prompt it was given, oldest first."""
+        return self._prompts
+
+    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
+        self._prompts.append(prompt)
+        try:
+            answer = self._left.popleft()
+        except IndexError:
+            raise LookupError(
+                f"the script has no answer left for prompt {len(self._prompts)}: {prompt[:80]!r}"
+            ) from None
+        return answer if isinstance(answer, tuple) else (0.0, answer)
+
+    def _prompt(self, messages: Sequence[ChatMessage]) -> str:
+        return (self.messages_to_prompt or messages_to_prompt)(messages)
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
+        """The next answer."""
+        delay_s, answer = self._next(prompt)
+        time.sleep(delay_s)
+        return _said(answer)
+
+    @llm_completion_callback()
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **_: object
+    ) -> CompletionResponse:
+        """The next answer, without blocking the loop."""
+        delay_s, answer = self._next(prompt)
+        await asyncio.sleep(delay_s)
+        return _said(answer)
+
+    @llm_completion_callback()
+    def stream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,
+        **_: object,
+    ) -> CompletionResponseGen:
+        """The next answer, word by word."""
+        return _streamed(self.complete(prompt, formatted=formatted))
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,
+        **_: object,
+    ) -> CompletionResponseAsyncGen:
+        """The next answer, word by word, without blocking the loop."""
+        whole = await self.acomplete(prompt, formatted=formatted)
+
+        async def words() -> CompletionResponseAsyncGen:
+            for part in _streamed(whole):
+                yield part
+
+        return words()
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **_: object) -> ChatResponse:
+        """The next answer as a message, without blocking the loop."""
+        whole = await self.acomplete(self._prompt(messages), formatted=True)
+        return completion_response_to_chat_response(whole)
+
+    @llm_chat_callback()
+    async def astream_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        **_: object,
+    ) -> ChatResponseAsyncGen:
+        """The next answer as a message, word by word, without blocking the loop."""
+        whole = await self.acomplete(self._prompt(messages), formatted=True)
+
+        async def words() -> ChatResponseAsyncGen:
+            for part in stream_completion_response_to_chat_response(_streamed(whole)):
+                yield part
+
+        return words()
+
+
+def _said(answer: str | BaseException) -> CompletionResponse:
+    if isinstance(answer, BaseException):
+        raise answer
+    return CompletionResponse(text=answer)
+
+
+def _streamed(whole: CompletionResponse) -> CompletionResponseGen:
+    said = ""
+    for place, word in enumerate(whole.text.split(" ")):
+        delta = f" {word}" if place else word
+        said += delta
+        yield CompletionResponse(text=said, delta=delta)

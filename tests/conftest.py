@@ -1,0 +1,21 @@
+"""What many tests start from."""
+
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+# A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture
+def embed_model() -> "FakeEmbedding":
+    # LlamaIndex takes two seconds to import, which tests of formulas and text need not.
+    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding  # noqa: PLC0415
+
+    return FakeEmbedding()

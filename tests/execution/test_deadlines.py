@@ -1,0 +1,265 @@
+import asyncio
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Self
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+
+from llama_retrieval_ext.errors import (
+    DeadlineExceededError,
+    ExecutionError,
+    TooFewLegsError,
+)
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.effects import Call, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.frame import Frame, Session
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.testing.fake_retrievers import (
+    FakeAsyncRetriever,
+    FakeRetriever,
+    HangingRetriever,
+)
+
+Search = Callable[[Retriever, QueryType], SearchResult]
+Composite = Callable[..., Retriever]
+Hanging = Callable[[], HangingRetriever]
+
+
+class Alone(Retriever):
+    """A retriever that is no composite: its plan makes calls."""
+
+    def __init__(self, *calls: Callable[[], object]) -> None:
+        super().__init__(top_k=1, name="alone")
+        self.calls = calls
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        for function in self.calls:
+            yield Call(function)
+        return []
+
+
+class Passes(BaseRetriever):
+    """A foreign composite: it knows nothing of time, and asks its child."""
+
+    def __init__(self, child: BaseRetriever) -> None:
+        super().__init__()
+        self.child = child
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self.child.retrieve(query_bundle)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await self.child.aretrieve(query_bundle)
+
+
+class Clock:
+    """Measures a block, in seconds."""
+
+    def __enter__(self) -> Self:
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.took = time.perf_counter() - self.began
+
+
+def test_a_leg_that_hangs_costs_its_timeout(
+    fused: Composite, search_anywhere: Search, hanging: Hanging
+) -> None:
+    late = Leg("late", hanging(), timeout_s=0.1)
+    with Clock() as clock:
+        result = search_anywhere(fused(late, FakeRetriever([("a", 0.5)])), "query")
+    assert 0.1 <= clock.took < 0.2
+    assert node_ids(result.hits) == ["a"]
+    assert [(part.where, part.reason) for part in result.degraded] == [
+        ("late", "DeadlineExceededError: 'late' did not answer within 0.1 s")
+    ]
+
+
+def test_a_leg_that_is_in_time_is_kept(fused: Composite, search: Search) -> None:
+    leg = Leg("in time", FakeAsyncRetriever([("a", 0.5)], delay_s=0.02), timeout_s=5)
+    result = search(fused(leg, FakeRetriever([("b", 0.4)], delay_s=0.05)), "query")
+    assert node_ids(result.hits) == ["a", "b"]
+    assert result.degraded == ()
+
+
+def test_the_time_of_a_query_bounds_a_tree_of_composites(
+    fused: Composite, search_anywhere: Search, hanging: Hanging
+) -> None:
+    tree = fused(hanging(), fused(hanging(), fused(hanging(), FakeRetriever([("a", 0.5)]))))
+    with Clock() as clock:
+        result = search_anywhere(tree, Query("query", timeout_s=0.2))
+    assert clock.took < 0.3
+    assert node_ids(result.hits) == ["a"]  # every level still had time for what it got
+    assert len(result.degraded) == 3
+
+
+def test_the_time_of_a_query_holds_where_every_leg_hangs(
+    fused: Composite, search: Search, hanging: Hanging
+) -> None:
+    tree = fused(fused(hanging()), fused(hanging(), hanging()))
+    with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
+        search(tree, Query("query", timeout_s=0.15))
+    assert clock.took < 0.25
+
+
+def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
+    fused: Composite, search: Search
+) -> None:
+    slow, fast = FakeRetriever([("a", 0.5)], delay_s=0.5), FakeRetriever([("b", 0.4)])
+    with Clock() as clock:
+        result = search(fused(slow, fast), Query("query", timeout_s=0.15))
+    assert clock.took < 0.25
+    assert node_ids(result.hits) == ["b"]
+    (missing,) = result.degraded
+    assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
+
+
+def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
+    fused: Composite, search: Search, hanging: Hanging
+) -> None:
+    late = Leg("late", hanging(), timeout_s=60)
+    with Clock() as clock:
+        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.15))
+    assert clock.took < 0.25
+    assert result.degraded[0].reason.endswith("did not answer within the time of the query")
+
+
+def test_a_leg_gets_its_own_time_where_that_is_less_than_what_is_left(
+    fused: Composite, search: Search, hanging: Hanging
+) -> None:
+    late = Leg("late", hanging(), timeout_s=0.05)
+    with Clock() as clock:
+        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=60))
+    assert clock.took < 0.2
+    assert [part.where for part in result.degraded] == ["late"]
+
+
+def test_a_retriever_that_is_no_composite_is_bounded_too(search: Search) -> None:
+    released = Event()
+    retriever = Alone(released.wait)
+    try:
+        with Clock() as clock, pytest.raises(DeadlineExceededError, match=r"'alone'.*0\.1 s"):
+            search(retriever, Query("query", timeout_s=0.1))
+    finally:
+        released.set()
+    assert clock.took < 0.2
+
+
+def test_a_deadline_is_a_timeout_error() -> None:
+    with pytest.raises(TimeoutError):
+        Alone(lambda: time.sleep(0.2)).search("query", timeout_s=0.05)
+
+
+def test_nothing_more_is_called_when_the_time_is_over() -> None:
+    release, ended, called = Event(), Event(), Event()
+
+    def first() -> None:
+        release.wait()
+        ended.set()
+
+    with pytest.raises(DeadlineExceededError):
+        Alone(first, called.set).search("query", timeout_s=0.05)
+    release.set()
+    ended.wait()
+    assert not called.wait(0.05)
+
+
+def test_the_time_of_a_query_reaches_through_a_foreign_composite(
+    fused: Composite, search: Search, hanging: Hanging
+) -> None:
+    inner = fused(hanging(), FakeRetriever([("a", 0.5)]))
+    with Clock() as clock:
+        result = search(fused(Passes(inner)), Query("query", timeout_s=0.2))
+    assert clock.took < 0.3
+    assert node_ids(result.hits) == ["a"]
+    assert [part.where for part in result.degraded] == ["leg 0"]
+
+
+def test_a_query_within_a_query_has_no_more_time_than_it(
+    fused: Composite, hanging: Hanging
+) -> None:
+    inner = fused(hanging())
+    outer = Alone(lambda: inner.search("inner", timeout_s=60))
+    with Clock() as clock, pytest.raises((DeadlineExceededError, TooFewLegsError)):
+        outer.search("query", timeout_s=0.1)
+    assert clock.took < 0.2
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_a_late_leg_is_late_wherever_it_stands(
+    fused: Composite, search: Search, order: slice
+) -> None:
+    late = Leg("late", FakeAsyncRetriever([("late", 1.0)], delay_s=0.07), timeout_s=0.03)
+    slow = Leg("slow", FakeAsyncRetriever([("slow", 0.5)], delay_s=0.13))
+    result = search(fused(*[late, slow][order]), "query")
+    assert node_ids(result.hits) == ["slow"]
+    assert [part.where for part in result.degraded] == ["late"]
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
+    fused: Composite, search: Search, hanging: Hanging, order: slice
+) -> None:
+    legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.15))]
+    result = search(fused(*legs[order]), "query")
+    assert result.trace is not None
+    late = next(part for part in result.trace.children if part.name == "late")
+    assert late.duration_s == pytest.approx(0.05, abs=0.04)
+    assert late.error is not None
+    assert late.error.startswith("DeadlineExceededError")
+
+
+def test_a_wait_ends_with_the_time_of_the_query() -> None:
+    ended = Event()
+
+    def plan() -> Plan[None]:
+        yield Sleep(60)
+        ended.set()
+
+    def limited() -> Plan[BaseException | None]:
+        (outcome,) = yield Together([Task("waits", plan(), 0.05)])
+        return outcome.error  # type: ignore[no-any-return]
+
+    with Clock() as clock:
+        run(limited())
+    assert clock.took < 0.2
+    assert ended.wait(0.2)  # its thread does not linger
+
+
+def test_an_answer_in_time_is_whole(fused: Composite) -> None:
+    retriever = fused(FakeRetriever([("a", 0.5)], delay_s=0.02), FakeRetriever([("b", 0.4)]))
+    for hits in (
+        retriever.retrieve(Query("query", timeout_s=30)),
+        asyncio.run(retriever.aretrieve(Query("query", timeout_s=30))),
+    ):
+        assert node_ids(hits) == ["a", "b"]
+
+
+def test_a_task_is_due_a_little_before_what_it_belongs_to() -> None:
+    outer = Frame(Session()).within(1.0)
+    inner = outer.within(None)
+    assert outer.deadline is not None
+    assert inner.deadline is not None
+    assert 0.04 < outer.deadline - inner.deadline < 0.06
+    assert (inner.within(0.1).remaining_s() or 1) < 0.11
+
+
+def test_without_a_limit_there_is_no_deadline() -> None:
+    frame = Frame(Session()).within(None)
+    frame.check_time()
+    assert frame.remaining_s() is None
+
+
+def test_a_deadline_that_has_passed_leaves_no_time() -> None:
+    frame = Frame(Session(), deadline=time.monotonic() - 1)
+    assert frame.remaining_s() == 0
+    assert frame.within(None).remaining_s() == 0
+    with pytest.raises(DeadlineExceededError):
+        frame.check_time()

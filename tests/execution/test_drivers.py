@@ -1,0 +1,326 @@
+import asyncio
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from threading import Thread, get_ident
+from typing import Any
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.ranking import SearchResult, node_ids
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.testing.fake_retrievers import (
+    FakeAsyncRetriever,
+    FakeRetriever,
+    HangingRetriever,
+)
+
+Search = Callable[[Retriever, QueryType], SearchResult]
+Composite = Callable[..., Retriever]
+
+USER: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+def plan_of(*effects: Effect) -> Plan[list[object]]:
+    answers = []
+    for effect in effects:
+        answers.append((yield effect))  # noqa: PERF401 - a comprehension cannot yield
+    return answers
+
+
+def raising(error: BaseException) -> Call[object]:
+    def function() -> object:
+        raise error
+
+    return Call(function)
+
+
+def drive_on_a_loop(plan: Plan[Any]) -> Any:
+    return asyncio.run(arun(plan))
+
+
+Driver = Callable[[Plan[Any]], Any]
+both_drivers = pytest.mark.parametrize("drive", [run, drive_on_a_loop], ids=["run", "arun"])
+
+
+class TellsWhere(BaseRetriever):
+    """A foreign leg, sync only, that notes the thread it runs in and a context variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[int] = []
+        self.users: list[str] = []
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        self.threads.append(get_ident())
+        self.users.append(USER.get())
+        return []
+
+
+class TellsWhereAsync(TellsWhere):
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._retrieve(query_bundle)
+
+
+@both_drivers
+def test_effects_are_answered_in_turn(drive: Driver) -> None:
+    plan = plan_of(Call(lambda: "called"), Sleep(0.0), Together([]))
+    assert drive(plan) == ["called", None, []]
+
+
+@both_drivers
+def test_a_plan_without_effects_gives_its_value(drive: Driver) -> None:
+    assert drive(plan_of()) == []
+
+
+@both_drivers
+def test_a_plan_may_live_with_an_error(drive: Driver) -> None:
+    def plan() -> Plan[object]:
+        try:
+            answer: object = yield raising(ConnectionError("down"))
+        except ConnectionError as error:
+            spare = yield Call(lambda: "spare")
+            answer = f"{spare}, for it was {error}"
+        return answer
+
+    assert drive(plan()) == "spare, for it was down"
+
+
+@both_drivers
+def test_an_error_that_no_plan_handles_comes_out_as_it_is(
+    drive: Driver,
+) -> None:
+    error = ConnectionError("down")
+    with pytest.raises(ConnectionError) as caught:
+        drive(plan_of(raising(error)))
+    assert caught.value is error
+
+
+@both_drivers
+def test_tasks_give_their_outcomes_in_order_whoever_ends_first(
+    drive: Driver,
+) -> None:
+    def slow() -> Plan[str]:
+        yield Sleep(0.05)
+        return "slow"
+
+    tasks = [
+        Task("slow", slow()),
+        Task("fails", plan_of(raising(ValueError("no")))),
+        Task("none", plan_of()),
+    ]
+    (outcomes,) = drive(plan_of(Together(tasks)))
+    assert [outcome.value for outcome in outcomes] == ["slow", None, []]
+    assert str(outcomes[1].error) == "no"
+    with pytest.raises(ValueError, match="no"):
+        outcomes[1].result()
+
+
+def test_none_is_a_value() -> None:
+    assert Outcome(None).result() is None
+
+
+def test_a_coroutine_is_used_on_a_loop_where_there_is_one() -> None:
+    async def coroutine() -> str:
+        return "async"
+
+    call = Call(lambda: "sync", coroutine)
+    assert run(plan_of(call)) == ["sync"]
+    assert asyncio.run(arun(plan_of(call))) == ["async"]
+
+
+@pytest.mark.parametrize("kind", [FakeRetriever, FakeAsyncRetriever])
+def test_three_slow_legs_take_the_time_of_one(
+    fused: Composite, search_anywhere: Search, kind: type[FakeRetriever]
+) -> None:
+    legs = [kind([(name, 0.5)], delay_s=0.15) for name in "abc"]
+    retriever = fused(*legs)
+    began = time.perf_counter()
+    result = search_anywhere(retriever, "query")
+    assert time.perf_counter() - began < 0.27  # two of them would take 0.3
+    assert node_ids(result.hits) == ["a", "b", "c"]
+
+
+def test_many_queries_on_one_loop_take_the_time_of_one(fused: Composite) -> None:
+    retriever = fused(FakeRetriever([("a", 0.5)], delay_s=0.1), FakeRetriever(delay_s=0.1))
+
+    async def all_at_once() -> float:
+        began = time.perf_counter()
+        await asyncio.gather(*(retriever.aretrieve("query") for _ in range(10)))
+        return time.perf_counter() - began
+
+    assert asyncio.run(all_at_once()) < 0.6  # one after the other they would take 1
+
+
+def test_legs_without_async_never_block_the_event_loop(fused: Composite) -> None:
+    retriever = fused(*(FakeRetriever([(name, 0.5)], delay_s=0.05) for name in "abc"))
+
+    async def longest_block() -> float:
+        asked = asyncio.create_task(retriever.aretrieve("query"))
+        longest, last = 0.0, time.perf_counter()
+        while not asked.done():
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        return longest
+
+    # Other programs on the machine block a loop too, but not each time.
+    assert min(asyncio.run(longest_block()) for _ in range(5)) < 0.02
+
+
+def test_a_leg_without_async_leaves_the_thread_of_the_loop(fused: Composite) -> None:
+    foreign, native = TellsWhere(), TellsWhereAsync()
+    asyncio.run(fused(foreign, native).aretrieve("query"))
+    assert foreign.threads != [get_ident()]
+    assert native.threads == [get_ident()]
+
+
+def test_context_variables_reach_every_leg(fused: Composite, search_anywhere: Search) -> None:
+    legs = [TellsWhere(), TellsWhereAsync(), TellsWhere()]
+    token = USER.set("ada")
+    try:
+        search_anywhere(fused(*legs[:2], fused(legs[2])), "query")
+    finally:
+        USER.reset(token)
+    assert [leg.users for leg in legs] == [["ada"]] * 3
+
+
+def test_threads_that_share_a_retriever_keep_their_context_variables(fused: Composite) -> None:
+    leg = TellsWhere()
+    retriever = fused(leg, leg)
+
+    def ask_as(user: str) -> None:
+        USER.set(user)
+        retriever.retrieve("query")
+
+    threads = [Thread(target=ask_as, args=(user,)) for user in ("ada", "bob", "cyd")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(leg.users) == ["ada", "ada", "bob", "bob", "cyd", "cyd"]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_leg_ends_the_query(
+    fused: Composite, search_anywhere: Search, error: type[BaseException], place: int
+) -> None:
+    legs = [FakeRetriever([("a", 0.5)]), FakeRetriever([("b", 0.5)])]
+    legs[place].error = error()
+    with pytest.raises(error):
+        search_anywhere(fused(*legs), "query")
+
+
+def test_an_interrupt_in_a_leg_with_a_timeout_ends_the_query(fused: Composite) -> None:
+    leg = Leg("interrupted", FakeRetriever(error=KeyboardInterrupt()), timeout_s=5)
+    with pytest.raises(KeyboardInterrupt):
+        fused(leg, FakeRetriever([("a", 0.5)])).retrieve("query")
+
+
+def test_a_cancelled_query_ends_at_once_though_its_legs_hang(
+    fused: Composite, hanging: Callable[[], HangingRetriever]
+) -> None:
+    leg = hanging()
+    retriever = fused(leg, fused(hanging()))
+
+    async def cancel_it() -> float:
+        asked = asyncio.create_task(retriever.aretrieve("query"))
+        await asyncio.to_thread(leg.asked.wait)
+        asked.cancel()
+        began = time.perf_counter()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        return time.perf_counter() - began
+
+    assert asyncio.run(cancel_it()) < 0.1
+
+
+def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:
+    ends: list[str] = []
+
+    class Waits(FakeRetriever):
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+            return []
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await fused(Waits(), fused(Waits())).aretrieve("query")
+        await asyncio.sleep(0)
+
+    asyncio.run(give_up())
+    assert ends == ["cancelled", "cancelled"]
+
+
+def test_a_late_async_leg_is_cancelled_once_the_answer_is_there(fused: Composite) -> None:
+    ends: list[str] = []
+
+    class Waits(FakeRetriever):
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ends.append("ended")
+            return []
+
+    async def ask() -> None:
+        await fused(Leg("late", Waits(), timeout_s=0.02), FakeRetriever()).aretrieve("query")
+        await asyncio.sleep(0.01)
+        assert ends == ["ended"]
+
+    asyncio.run(ask())
+
+
+def test_a_leg_that_raises_stop_iteration_fails_like_any_other(
+    fused: Composite, search: Search
+) -> None:
+    legs = [FakeRetriever(error=StopIteration("empty")), FakeRetriever([("a", 0.5)])]
+    result = search(fused(*legs), "query")
+    assert node_ids(result.hits) == ["a"]
+    assert "StopIteration" in result.degraded[0].reason
+
+
+def test_it_works_in_a_thread(fused: Composite) -> None:
+    retriever = fused(FakeRetriever([("a", 0.5)]), FakeRetriever([("b", 0.4)]))
+    found: list[list[str]] = []
+    ways: list[Callable[[], list[NodeWithScore]]] = [
+        lambda: retriever.retrieve("query"),
+        lambda: asyncio.run(retriever.aretrieve("query")),
+    ]
+    threads = [Thread(target=lambda way=way: found.append(node_ids(way()))) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [["a", "b"], ["a", "b"]]
+
+
+def test_it_works_under_uvloop(fused: Composite) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    legs = [FakeRetriever([("a", 0.5)], delay_s=0.02), FakeAsyncRetriever([("b", 0.4)])]
+    late = Leg("late", FakeAsyncRetriever(delay_s=5), timeout_s=0.05)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(fused(*legs, late).asearch("query"))
+    assert node_ids(result.hits) == ["a", "b"]
+    assert [part.where for part in result.degraded] == ["late"]
+
+
+def test_a_loop_closed_right_after_the_answer_leaves_nothing_behind(
+    fused: Composite, hanging: Callable[[], HangingRetriever]
+) -> None:
+    leg = hanging()
+    retriever = fused(Leg("late", leg, timeout_s=0.02), FakeRetriever([("a", 0.5)]))
+    hits = asyncio.run(retriever.aretrieve("query"))
+    leg.release()  # its thread ends after the loop has gone
+    assert node_ids(hits) == ["a"]

@@ -1,0 +1,291 @@
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from llama_index.core.schema import QueryType
+
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    CompositionError,
+    ConfigurationError,
+    DimensionMismatchError,
+    MissingDependencyError,
+    ModelMismatchError,
+    ScopeError,
+    ScopeViolationError,
+    TooFewLegsError,
+    UnsupportedFilterError,
+    UnsupportedModeError,
+)
+from llama_retrieval_ext.execution.breaker import CircuitBreaker
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import SearchResult, node_ids
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.testing.fake_retrievers import (
+    FakeAsyncRetriever,
+    FakeRetriever,
+    FlakyRetriever,
+    HangingRetriever,
+)
+
+Search = Callable[[Retriever, QueryType], SearchResult]
+Composite = Callable[..., Retriever]
+
+MISTAKES = [
+    CompositionError("these do not fit"),
+    ConfigurationError("no such option"),
+    DimensionMismatchError("3, not 4"),
+    MissingDependencyError("a reranker", "rerank"),
+    ModelMismatchError("another model"),
+    ScopeError("not yours"),
+    ScopeViolationError("not yours", ("n1",)),
+    UnsupportedFilterError("no such operator", "any"),
+    UnsupportedModeError("no keywords"),
+]
+
+
+def down() -> FakeRetriever:
+    return FakeRetriever(error=ConnectionError("backend down"))
+
+
+def works() -> FakeRetriever:
+    return FakeRetriever([("a", 0.5)])
+
+
+def test_an_optional_leg_that_fails_is_left_out_and_reported(
+    fused: Composite, search_anywhere: Search
+) -> None:
+    result = search_anywhere(fused(Leg("broken", down()), Leg("fine", works())), "query")
+    assert node_ids(result.hits) == ["a"]
+    assert [(part.where, part.reason) for part in result.degraded] == [
+        ("broken", "ConnectionError: backend down")
+    ]
+
+
+def test_a_required_leg_that_fails_ends_the_query_with_its_own_error(
+    fused: Composite, search: Search
+) -> None:
+    leg = Leg("broken", down(), required=True)
+    with pytest.raises(ConnectionError, match="backend down") as caught:
+        search(fused(leg, works()), "query")
+    assert caught.value.__notes__ == ["in leg 'broken'"]
+
+
+def test_a_required_leg_that_is_late_ends_the_query(
+    fused: Composite, hanging: Callable[[], HangingRetriever]
+) -> None:
+    leg = Leg("slow", hanging(), required=True, timeout_s=0.05)
+    with pytest.raises(TimeoutError, match="'slow' did not answer"):
+        fused(leg, works()).retrieve("query")
+
+
+def test_an_error_deep_in_a_tree_names_its_way_out(fused: Composite) -> None:
+    inner = fused(Leg("inner", down(), required=True))
+    with pytest.raises(ConnectionError) as caught:
+        fused(Leg("outer", inner, required=True)).retrieve("query")
+    assert caught.value.__notes__ == ["in leg 'inner'", "in leg 'outer'"]
+
+
+def test_a_runtime_error_of_a_leg_is_not_dressed_up(fused: Composite) -> None:
+    """LlamaIndex's fusion turns it into "Detected nested async" (F5)."""
+    leg = Leg("broken", FakeAsyncRetriever(error=RuntimeError("backend down")), required=True)
+    with pytest.raises(RuntimeError) as caught:
+        fused(leg).retrieve("query")
+    assert str(caught.value) == "backend down"
+
+
+def test_a_query_fails_where_every_leg_does(fused: Composite, search: Search) -> None:
+    with pytest.raises(TooFewLegsError) as caught:
+        search(fused(Leg("one", down()), Leg("two", FakeRetriever(error=OSError("gone")))), "query")
+    assert str(caught.value) == (
+        "0 of 2 legs answered, at least 1 must (one: ConnectionError: backend down; "
+        "two: OSError: gone)"
+    )
+    assert {name: type(cause) for name, cause in caught.value.causes.items()} == {
+        "one": ConnectionError,
+        "two": OSError,
+    }
+    assert caught.value.__cause__ is caught.value.causes["one"]
+
+
+@pytest.mark.parametrize(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
+def test_so_many_legs_must_answer(fused: Composite, *, min_success: int, enough: bool) -> None:
+    retriever = fused(works(), down(), works(), min_success=min_success)
+    if enough:
+        assert node_ids(retriever.retrieve("query")) == ["a"]
+    else:
+        with pytest.raises(TooFewLegsError, match=rf"2 of 3 .* at least {min_success} must"):
+            retriever.retrieve("query")
+
+
+def test_with_more_than_there_are_legs_all_must_answer(fused: Composite) -> None:
+    assert fused(works(), works(), min_success=9).retrieve("query")
+
+
+def test_a_leg_that_finds_nothing_has_answered(fused: Composite, search: Search) -> None:
+    result = search(fused(FakeRetriever(), FakeRetriever()), "query")
+    assert (result.hits, result.degraded) == ([], ())
+
+
+def test_answers_come_in_the_order_of_the_legs() -> None:
+    legs = [Leg("slow", FakeRetriever([("a", 0.5)], delay_s=0.03)), Leg("broken", down())]
+    legs.append(Leg("fast", FakeRetriever([("b", 0.5)])))
+    slow, broken, fast = run(ask([Ask(leg, Query("query")) for leg in legs]))
+    assert slow is not None
+    assert fast is not None
+    assert (node_ids(slow), broken, node_ids(fast)) == (["a"], None, ["b"])
+
+
+def test_one_leg_may_be_asked_several_queries_at_once() -> None:
+    retriever = FakeRetriever([("a", 0.5)], delay_s=0.1)
+    asks = [Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")]
+    began = time.perf_counter()
+    answers = run(ask(asks))
+    assert time.perf_counter() - began < 0.2
+    assert len(answers) == 3
+    assert sorted(bundle.query_str for bundle in retriever.calls) == ["one", "three", "two"]
+
+
+def test_no_leg_to_ask_is_no_answer() -> None:
+    assert run(ask([])) == []
+
+
+def test_a_leg_that_fails_is_asked_again(fused: Composite, search: Search) -> None:
+    flaky = FlakyRetriever([("a", 0.5)], failures=2)
+    result = search(fused(Leg("flaky", flaky, retries=2, backoff_s=0.001)), "query")
+    assert node_ids(result.hits) == ["a"]
+    assert result.degraded == ()
+    assert len(flaky.calls) == 3
+
+
+def test_a_leg_is_asked_no_more_often_than_said(fused: Composite, search: Search) -> None:
+    flaky = FlakyRetriever([("a", 0.5)], failures=9)
+    result = search(fused(Leg("flaky", flaky, retries=2, backoff_s=0.001), works()), "query")
+    assert len(flaky.calls) == 3
+    assert [part.where for part in result.degraded] == ["flaky"]
+
+
+def test_each_pause_before_a_retry_is_twice_the_last(fused: Composite) -> None:
+    flaky = FlakyRetriever([("a", 0.5)], failures=3)
+    retriever = fused(Leg("flaky", flaky, retries=3, backoff_s=0.02))
+    for search_it in (retriever.search, lambda query: asyncio.run(retriever.asearch(query))):
+        flaky.calls.clear()
+        began = time.perf_counter()
+        assert search_it("query").hits
+        assert 0.14 <= time.perf_counter() - began < 0.3  # 0.02 + 0.04 + 0.08
+
+
+def test_retries_stay_within_the_time_of_the_leg(fused: Composite, search: Search) -> None:
+    flaky = FlakyRetriever(failures=99, delay_s=0.02)
+    leg = Leg("flaky", flaky, retries=99, backoff_s=0.02, timeout_s=0.15)
+    began = time.perf_counter()
+    search(fused(leg, works()), "query")
+    assert time.perf_counter() - began < 0.25
+    assert 2 <= len(flaky.calls) <= 4
+
+
+def test_a_leg_without_time_for_a_retry_fails_at_once_with_its_own_error(
+    fused: Composite, search: Search
+) -> None:
+    leg = Leg("broken", down(), retries=3, backoff_s=60, timeout_s=5)
+    began = time.perf_counter()
+    result = search(fused(leg, works()), "query")
+    assert time.perf_counter() - began < 0.5
+    assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: type(mistake).__name__)
+def test_a_mistake_is_never_swallowed_nor_tried_again(
+    fused: Composite, search: Search, mistake: Exception
+) -> None:
+    leg = FakeRetriever(error=mistake)
+    inner = fused(Leg("mistaken", leg, retries=3, backoff_s=0.0), works())
+    with pytest.raises(type(mistake)) as caught:
+        search(fused(inner, works()), "query")
+    assert caught.value is mistake
+    assert len(leg.calls) == 1
+
+
+def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search) -> None:
+    retriever = down()
+    leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, rest_s=60))
+    composite = fused(leg, works())
+    for _ in range(4):
+        result = search(composite, "query")
+        assert node_ids(result.hits) == ["a"]
+    assert len(retriever.calls) == 2
+    assert result.degraded[0].reason.startswith("CircuitOpenError: left alone after 2 failures")
+
+
+def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
+    now = [0.0]
+    flaky = FlakyRetriever([("b", 0.4)], failures=2)
+    breaker = CircuitBreaker(failures=2, rest_s=60, clock=lambda: now[0])
+    composite = fused(Leg("flaky", flaky, breaker=breaker), works())
+    answers = []
+    for now[0] in (0, 1, 2, 70, 71):
+        answers.append(node_ids(composite.retrieve("query")))
+    assert answers == [["a"], ["a"], ["a"], ["a", "b"], ["a", "b"]]
+    assert len(flaky.calls) == 4
+    assert not breaker.is_open
+
+
+def test_a_leg_that_is_late_counts_as_failing(
+    fused: Composite, hanging: Callable[[], HangingRetriever]
+) -> None:
+    leg = Leg("late", hanging(), timeout_s=0.02, breaker=CircuitBreaker(failures=1))
+    composite = fused(leg, works())
+    composite.retrieve("query")
+    began = time.perf_counter()
+    composite.retrieve("query")
+    assert time.perf_counter() - began < 0.02
+    assert leg.breaker.is_open
+
+
+def test_a_required_leg_that_is_left_alone_ends_the_query(fused: Composite) -> None:
+    breaker = CircuitBreaker(failures=1)
+    breaker.failed()
+    with pytest.raises(CircuitOpenError):
+        fused(Leg("broken", down(), required=True, breaker=breaker), works()).retrieve("query")
+
+
+def test_a_mistake_does_not_open_the_breaker(fused: Composite) -> None:
+    leg = Leg("mistaken", FakeRetriever(error=MISTAKES[1]), breaker=CircuitBreaker(failures=1))
+    with pytest.raises(ConfigurationError):
+        fused(leg, works()).retrieve("query")
+    assert not leg.breaker.is_open
+
+
+def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite) -> None:
+    breaker = CircuitBreaker(failures=1)
+    breaker.failed()
+    inner = fused(Leg("broken", down(), required=True, breaker=breaker))
+    leg = Leg("inner", inner, breaker=CircuitBreaker(failures=1), retries=5, backoff_s=60)
+    assert node_ids(fused(leg, works()).retrieve("query")) == ["a"]
+    assert not leg.breaker.is_open
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"name": ""}, "name"),
+        ({"weight": -0.1}, "weight of leg 'leg'"),
+        ({"weight": float("nan")}, "weight"),
+        ({"weight": float("inf")}, "weight"),
+        ({"timeout_s": 0}, "timeout_s of leg 'leg'"),
+        ({"timeout_s": -1}, "timeout_s"),
+        ({"timeout_s": float("nan")}, "timeout_s"),
+        ({"timeout_s": float("inf")}, "leave it out"),
+        ({"retries": -1}, "retries"),
+        ({"backoff_s": -1}, "backoff_s"),
+        ({"top_k": 0}, "top_k"),
+    ],
+    ids=str,
+)
+def test_a_leg_that_cannot_work_is_refused(wrong: dict[str, float | str], told: str) -> None:
+    options: dict[str, object] = {"name": "leg", **wrong}
+    with pytest.raises(ConfigurationError, match=told):
+        Leg(retriever=works(), **options)  # type: ignore[arg-type]

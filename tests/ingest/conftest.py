@@ -1,0 +1,66 @@
+"""A knowledge base in memory and one on disk, with an embedding model that can fail."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 2**30
+
+
+class PickyEmbedding(FakeEmbedding):
+    """Fails for every batch with a text that has a bad word in it; NaN for another word."""
+
+    def _embed(self, text: str) -> list[float]:
+        if "unembeddable" in text:
+            raise TimeoutError("the model did not answer")
+        vector = super()._embed(text)
+        return [float("nan")] * self.dim if "not-a-number" in text else vector
+
+
+@pytest.fixture
+def model() -> PickyEmbedding:
+    return PickyEmbedding(dim=16)
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Memory in place of a disk, where there is enough: each new store waits for the disk."""
+    place = tmp_path
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+        place = Path(tempfile.mkdtemp(dir=MEMORY))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def url(fast_disk: Path) -> str:
+    return f"embedded:{fast_disk / 'kb'}"
+
+
+@pytest.fixture
+def open_kb(url: str, model: PickyEmbedding) -> Iterator[Callable[..., KnowledgeBase]]:
+    """Opens the knowledge base on disk, as often as wanted."""
+    opened: list[KnowledgeBase] = []
+
+    def open_(**options: Any) -> KnowledgeBase:
+        opened.append(KnowledgeBase.open(url, **{"embed_model": model, **options}))
+        return opened[-1]
+
+    yield open_
+    for kb in opened:
+        kb.close()
+
+
+@pytest.fixture
+def kb(model: PickyEmbedding) -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open("embedded::memory:", embed_model=model) as kb:
+        yield kb

@@ -1,0 +1,21 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
+def test_a_process_killed_while_it_adds_loses_nothing_and_leaves_nothing_half_done(
+    fast_disk: Path,
+) -> None:
+    program = Path(__file__).with_name("kills.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(fast_disk / "kb"), "10", "1"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("10 rounds")

@@ -1,0 +1,61 @@
+import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import Document
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.stages.weighted_sum import WeightedSum
+
+
+@pytest.fixture
+def kb(kb: KnowledgeBase) -> KnowledgeBase:
+    texts = {"leave": "annual leave", "sick": "sick leave of absence", "food": "the canteen"}
+    kb.add([Document(id_=id_, text=text, metadata={"id": id_}) for id_, text in texts.items()])
+    return kb
+
+
+@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
+def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: str) -> None:
+    only_sick = MetadataFilters(filters=[MetadataFilter(key="id", value="sick")])
+    assert len(kb.retriever(kind, top_k=1).retrieve("leave")) == 1
+    hits = kb.retriever(kind, filters=only_sick).retrieve("leave")
+    assert [hit.node.ref_doc_id for hit in hits] == ["sick"]
+
+
+def test_hybrid_is_what_you_get_unless_you_say_otherwise(kb: KnowledgeBase) -> None:
+    hit = kb.retriever().search("leave").hits[0]
+    assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
+
+
+def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
+    keyword_only = kb.retriever("hybrid", alpha=0.0).retrieve("leave")
+    assert len(keyword_only) == 2
+    assert len(kb.retriever("hybrid", fusion=WeightedSum()).retrieve("leave")) == 3
+
+
+@pytest.mark.parametrize(("kind", "near"), [("vektor", "vector"), ("keywords", "keyword")])
+def test_an_unknown_kind_is_refused_with_the_right_spelling(
+    kb: KnowledgeBase, kind: str, near: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"did you mean '{near}'"):
+        kb.retriever(kind)
+
+
+@pytest.mark.parametrize("kind", ["vector", "keyword"])
+def test_options_of_hybrid_are_refused_elsewhere(kb: KnowledgeBase, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match="alpha are for 'hybrid'"):
+        kb.retriever(kind, alpha=0.5)
+
+
+def test_a_retriever_sees_what_is_added_after_it_was_made(kb: KnowledgeBase) -> None:
+    retriever = kb.retriever("keyword")
+    kb.add([Document(id_="new", text="parental leave")])
+    assert "new" in {hit.node.ref_doc_id for hit in retriever.retrieve("leave")}
+
+
+def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
+    engine = RetrieverQueryEngine.from_args(kb.retriever("hybrid", top_k=1), llm=MockLLM())
+    (source,) = engine.query("annual leave").source_nodes
+    assert source.node.ref_doc_id == "leave"

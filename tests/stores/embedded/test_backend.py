@@ -1,0 +1,113 @@
+"""The embedded engine behind the backend protocol."""
+
+import pytest
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import UnsupportedFilterError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.filters import Compare, matches
+from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+MODEL = FakeEmbedding()
+
+
+@pytest.fixture
+def backend(store: EmbeddedVectorStore) -> EmbeddedBackend:
+    store.add(sample_nodes(MODEL))
+    return EmbeddedBackend(store)
+
+
+def plan(call: Call[list[Found]]) -> Plan[list[Found]]:
+    found: list[Found] = yield call
+    return found
+
+
+def told(found: list[Found]) -> list[tuple[str, float]]:
+    return [(each.node_id, each.score) for each in found]
+
+
+def test_it_keeps_the_protocol(backend: EmbeddedBackend) -> None:
+    kept: Backend = backend
+    assert kept.capabilities.dense == ScoreRange("cosine", -1.0, 1.0)
+    assert kept.capabilities.keyword == ScoreRange("bm25", 0.0, None)
+    assert kept.capabilities.one_round_trip
+    assert kept.capabilities.mmr
+    assert not kept.capabilities.real_async
+    assert not kept.drop_violations
+    assert EmbeddedBackend(backend.store, drop_violations=True).drop_violations
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [("dot", ScoreRange("dot")), ("euclid", ScoreRange("negative_distance", None, 0.0))],
+)
+def test_scores_are_declared_for_what_they_are(distance: str, expected: ScoreRange) -> None:
+    with EmbeddedVectorStore(":memory:", distance=distance) as store:  # type: ignore[arg-type]
+        assert EmbeddedBackend(store).capabilities.dense == expected
+
+
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+async def test_both_searches_at_once_give_what_each_gives(
+    backend: EmbeddedBackend, text: str
+) -> None:
+    embedding = MODEL.get_query_embedding(text)
+    for scope in (None, ACME, GLOBEX):
+        search = Search(5, None if scope is None else scope.condition, scope)
+        dense = run(plan(backend.dense(embedding, search)))
+        keyword = await arun(plan(backend.keyword(text, search)))
+        both = backend.dense_and_keyword(embedding, text, search).function()
+        assert described(both[0]) == pytest.approx(described(dense)) or both[0] == dense
+        assert both == (dense, keyword)
+        assert dense
+        assert keyword
+        for node in (each.node for each in (*dense, *keyword)):
+            assert matches(search.condition, node.metadata)
+
+
+def test_both_searches_without_a_term_are_the_vector_search(backend: EmbeddedBackend) -> None:
+    embedding = MODEL.get_query_embedding("leave")
+    dense, keyword = backend.dense_and_keyword(embedding, "", Search(3)).function()
+    assert told(dense) == told(backend.dense(embedding, Search(3)).function())
+    assert keyword == []
+
+
+def test_an_empty_store_finds_nothing(store: EmbeddedVectorStore) -> None:
+    backend = EmbeddedBackend(store)
+    assert backend.dense([1.0], Search(3)).function() == []
+    assert backend.keyword("leave", Search(3)).function() == []
+    assert backend.dense_and_keyword([1.0], "leave", Search(3)).function() == ([], [])
+
+
+def test_nodes_that_tie_are_ordered_by_id(backend: EmbeddedBackend) -> None:
+    embedding = MODEL.get_query_embedding("canteen lunch")
+    for found in (
+        backend.dense(embedding, Search(2)).function(),
+        backend.keyword("canteen doors", Search(2)).function(),
+    ):
+        assert [each.node_id for each in found] == ["acme-lunch", "globex-lunch"]
+        assert found[0].score == found[1].score
+
+
+def test_a_condition_the_engine_cannot_evaluate_is_refused_before_anything_is_asked(
+    backend: EmbeddedBackend,
+) -> None:
+    search = Search(3, Compare("year", FilterOperator.GT, 2**60))
+    with pytest.raises(UnsupportedFilterError):
+        backend.dense([1.0], search)
+    with pytest.raises(UnsupportedFilterError):
+        backend.keyword("leave", search)
+    with pytest.raises(UnsupportedFilterError):
+        backend.dense_and_keyword([1.0], "leave", search)
+
+
+def test_it_describes_itself(backend: EmbeddedBackend) -> None:
+    about = backend.describe()
+    assert about["engine"] == "qdrant-edge"
+    assert about["nodes"] == 12
+    assert about["distance"] == "cosine"
+    assert about["path"] == ":memory:"

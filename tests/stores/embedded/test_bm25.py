@@ -1,0 +1,156 @@
+"""Keyword scores are textbook BM25, computed here once more by brute force."""
+# ruff: noqa: RUF001 - Chinese text has Chinese punctuation
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+TEXTS = [
+    "leave of absence and annual leave",
+    "annual report",
+    "the leave, the leave, the leave and nothing but the leave of the whole long year",
+    "员工年假为二十天，年底未休的年假作废",
+    "def parse_filters(filters): return tree",
+    "",
+    "...",
+    "a report about reports on annual reporting",
+]
+QUERIES = ["annual leave", "report", "年假", "parse filters", "leave leave report", "tree"]
+
+
+def bm25(
+    texts: Sequence[str], query: str, *, average: float | None = None, k1: float = 1.2
+) -> dict[int, float]:
+    """Robertson's formula with Lucene's IDF, straight from the book."""
+    tokenizer = Tokenizer()
+    documents = [tokenizer.tokens(text) for text in texts]
+    mean = average or sum(map(len, documents)) / len(documents)
+    scores: dict[int, float] = {}
+    for place, tokens in enumerate(documents):
+        for term in tokenizer.query_tokens(query):
+            holders = sum(term in document for document in documents)
+            idf = math.log(1 + (len(documents) - holders + 0.5) / (holders + 0.5))
+            tf = tokens.count(term)
+            norm = k1 * (1 - 0.75 + 0.75 * len(tokens) / mean)
+            if tf:
+                scores[place] = scores.get(place, 0.0) + idf * tf * (k1 + 1) / (tf + norm)
+    return scores
+
+
+def nodes(texts: Sequence[str], **metadata: str) -> list[TextNode]:
+    tenant = metadata.get("tenant_id", "")
+    return [
+        TextNode(id_=f"{tenant}{place}", text=text, embedding=[1.0, 0.0], metadata=metadata)
+        for place, text in enumerate(texts)
+    ]
+
+
+def scores(
+    store: EmbeddedVectorStore, query: str, *, scope: Scope | None = None
+) -> dict[str, float]:
+    search = Search(1000, None if scope is None else scope.condition, scope)
+    found = EmbeddedBackend(store).keyword(query, search).function()
+    return {each.node_id: each.score for each in found}
+
+
+def named(expected: dict[int, float], tenant: str = "") -> dict[str, float]:
+    return {f"{tenant}{place}": score for place, score in expected.items()}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_scores_are_bm25(store: EmbeddedVectorStore, query: str) -> None:
+    store.add(nodes(TEXTS))
+    expected = bm25(TEXTS, query)
+    assert expected
+    assert scores(store, query) == pytest.approx(named(expected), rel=1e-5)
+
+
+def test_scores_of_a_store_filled_in_batches_are_bm25(store: EmbeddedVectorStore) -> None:
+    texts = TEXTS * 100  # several batches of one call
+    store.add(nodes(texts))
+    assert scores(store, "annual leave") == pytest.approx(
+        named(bm25(texts, "annual leave")), rel=1e-5
+    )
+
+
+def test_the_mean_length_is_that_of_the_first_call(store: EmbeddedVectorStore) -> None:
+    store.add(nodes(TEXTS[:2]))
+    store.add(nodes(TEXTS)[2:])
+    first = [len(Tokenizer().tokens(text)) for text in TEXTS[:2]]
+    expected = bm25(TEXTS, "annual leave", average=sum(first) / 2)
+    assert scores(store, "annual leave") == pytest.approx(named(expected), rel=1e-5)
+
+
+def test_the_mean_length_is_measured_anew_once_the_store_was_emptied(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.add(nodes(["one very long text about nothing " * 20]))
+    store.delete_nodes(["0"])
+    store.add(nodes(TEXTS))
+    assert scores(store, "leave") == pytest.approx(named(bm25(TEXTS, "leave")), rel=1e-5)
+
+
+def test_deleted_and_replaced_nodes_no_longer_count(store: EmbeddedVectorStore) -> None:
+    store.add(nodes([*TEXTS, *TEXTS]))
+    store.delete_nodes([str(place) for place in range(len(TEXTS), 2 * len(TEXTS))])
+    store.add(nodes(TEXTS[:1]))
+    assert scores(store, "annual leave") == pytest.approx(
+        named(bm25(TEXTS, "annual leave")), rel=1e-5
+    )
+
+
+def test_a_scope_measures_rarity_on_what_it_sees(store: EmbeddedVectorStore) -> None:
+    store.add([*nodes(TEXTS, tenant_id="a"), *nodes(TEXTS[:2], tenant_id="b")])
+    average = sum(len(Tokenizer().tokens(text)) for text in [*TEXTS, *TEXTS[:2]]) / 10
+    expected = bm25(TEXTS, "annual leave", average=average)
+    assert scores(store, "annual leave", scope=Scope("a")) == pytest.approx(
+        named(expected, "a"), rel=1e-5
+    )
+
+
+def test_another_tenants_documents_do_not_change_scores(store: EmbeddedVectorStore) -> None:
+    store.add(nodes(TEXTS, tenant_id="a"))
+    before = scores(store, "annual leave", scope=Scope("a"))
+    store.add(nodes([*TEXTS, "annual", "annual annual"] * 3, tenant_id="b"))
+    assert scores(store, "annual leave", scope=Scope("a")) == before
+    assert before
+
+
+@pytest.mark.parametrize("query", ["", "  ", "...", "zebra"])
+def test_without_a_shared_term_nothing_is_found(store: EmbeddedVectorStore, query: str) -> None:
+    store.add(nodes(TEXTS))
+    assert scores(store, query) == {}
+
+
+def test_metadata_is_searched_unless_it_is_excluded(store: EmbeddedVectorStore) -> None:
+    node = TextNode(
+        id_="n",
+        text="text",
+        embedding=[1.0, 0.0],
+        metadata={"title": "Giraffe", "secret": "zebra", "tenant_id": "okapi", "kb_id": "gnu"},
+        excluded_embed_metadata_keys=["secret"],
+    )
+    store.add([node])
+    hits = {word: set(scores(store, word)) for word in ("giraffe", "zebra", "okapi", "gnu", "text")}
+    assert hits == {"giraffe": {"n"}, "zebra": set(), "okapi": set(), "gnu": set(), "text": {"n"}}
+
+
+def test_a_very_long_query_is_answered(store: EmbeddedVectorStore) -> None:
+    store.add(nodes(TEXTS))
+    query = " ".join(f"word{number}" for number in range(10_000)) + " tree"
+    assert set(scores(store, query)) == {"4"}
+
+
+def test_nodes_without_any_term_can_be_all_there_is(store: EmbeddedVectorStore) -> None:
+    store.add(nodes(["", "..."]))
+    assert scores(store, "leave") == {}
+    store.add([TextNode(id_="n", text="leave", embedding=[1.0, 0.0])])
+    assert set(scores(store, "leave")) == {"n"}

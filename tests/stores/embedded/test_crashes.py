@@ -1,0 +1,132 @@
+"""What was acknowledged is there, whatever happens to the process or the disk."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+ADDING = """
+import sys
+from llama_index.core.schema import TextNode
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+store = EmbeddedVectorStore(sys.argv[1])
+for call in range(10**6):
+    nodes = [
+        TextNode(id_=f"{call}-{n}", text="words " * 50, embedding=[1.0, call], metadata={"c": call})
+        for n in range(3)
+    ]
+    print(*store.add(nodes), flush=True)
+"""
+
+
+def node(number: int, *, words: int = 2) -> TextNode:
+    return TextNode(id_=f"n{number:06}", text="word " * words, embedding=[1.0, float(number)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", [1, 300])
+def test_kill_in_the_middle_of_adding_loses_nothing_acknowledged(
+    tmp_path: Path, calls: int
+) -> None:
+    command = [sys.executable, "-c", ADDING, str(tmp_path / "s")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        acknowledged = [child.stdout.readline() for _ in range(calls)]
+        child.send_signal(signal.SIGKILL)
+        acknowledged += child.stdout.readlines()
+    ids = {name for line in acknowledged if line.endswith("\n") for name in line.split()}
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert len(ids) >= 3 * calls
+        assert ids <= {each.node_id for each in store.get_nodes()}
+        store.add([TextNode(id_="more", embedding=[1.0, 0.0])])
+        assert store.get_nodes(["more"])
+
+
+def test_without_room_nothing_is_written_and_nothing_is_lost(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add([node(0)])
+        store.min_free_bytes = 2**60
+        with pytest.raises(StoreUnavailableError, match=r"MB are free .* MB are needed"):
+            store.add([node(1)])
+        assert [each.node_id for each in store.get_nodes()] == ["n000000"]
+        store.min_free_bytes = 0
+        store.add([node(1)])
+        assert store.count() == 2
+
+
+def test_without_room_a_new_store_stays_empty(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s", min_free_bytes=2**60) as store:
+        with pytest.raises(StoreUnavailableError):
+            store.add([node(0)])
+        assert (store.count(), store.dimension) == (0, None)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    command = [mount, "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(small_disk: Path) -> None:
+    added = 0
+
+    def fill(store: EmbeddedVectorStore) -> None:
+        nonlocal added
+        while True:
+            store.add([node(added + n, words=500) for n in range(500)])
+            added += 500
+
+    with EmbeddedVectorStore(small_disk / "s") as store:
+        with pytest.raises(StoreUnavailableError, match="make room"):
+            fill(store)
+        assert added >= 500
+        before = store.count()
+        assert before >= added
+    with EmbeddedVectorStore(small_disk / "s") as store:
+        ids = {each.node_id for each in store.get_nodes()}
+        assert {f"n{number:06}" for number in range(added)} <= ids
+        assert len(ids) == before
+        store.clear()
+        store.add([node(0)])
+        assert store.count() == 1
+
+
+def test_a_full_disk_is_told_while_opening_and_deleting(small_disk: Path) -> None:
+    with EmbeddedVectorStore(small_disk / "s") as store:
+        store.add([node(0)])
+        filler = small_disk / "filler"
+        filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 2**20))
+        with pytest.raises(StoreUnavailableError, match="1 MB are free"):
+            store.delete_nodes(["n000000"])
+    with pytest.raises(StoreUnavailableError, match="are free"):
+        EmbeddedVectorStore(small_disk / "s")
+    filler.unlink()
+    with EmbeddedVectorStore(small_disk / "s") as store:
+        assert store.count() == 1
+
+
+def test_a_full_disk_is_told_while_a_store_is_made(small_disk: Path) -> None:
+    (small_disk / "s").mkdir()
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * shutil.disk_usage(small_disk).free)
+    with pytest.raises(StoreUnavailableError, match="no room is left"):
+        EmbeddedVectorStore(small_disk / "s")

@@ -1,0 +1,326 @@
+"""Directories: new, old, shared, locked, foreign, forbidden."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.stores.embedded.search import Wanted
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+NODES = [
+    TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0], metadata={"k": "v", "n": 3}),
+    TextNode(id_="b", text="sick leave", embedding=[0.0, 1.0], metadata={"a.b": ["x"]}),
+]
+
+
+def open_and_close(path: Path, **settings: object) -> None:
+    EmbeddedVectorStore(path, **settings).close()  # type: ignore[arg-type]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def elsewhere(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """What a process of its own makes of some code; the store class is imported there."""
+    program = (
+        "import os, sys\n"
+        "from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore\n"
+        + textwrap.dedent(code)
+    )
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_store_is_as_it_was_when_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "on the way"
+    with EmbeddedVectorStore(path) as store:
+        store.add(NODES)
+        before = store.get_nodes()
+        keyword = VectorStoreQuery(query_str="annual leave", mode=VectorStoreQueryMode.TEXT_SEARCH)
+        hit = store.query(keyword)
+    with EmbeddedVectorStore(path) as store:
+        assert store.get_nodes() == before
+        assert store.query(keyword) == hit
+        assert store.dimension == 2
+        assert store.count() == 2
+
+
+def test_an_empty_store_answers_with_nothing(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert store.query(VectorStoreQuery(query_embedding=[1.0])).ids == []
+        assert store.get_nodes() == store.get_nodes(["a"]) == []
+        assert store.count() == 0
+        assert store.client is None
+        store.delete("d")
+        store.delete_nodes(["a"])
+
+
+def test_with_a_dimension_the_store_is_complete_at_once(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s", dim=2) as store:
+        assert store.client is not None
+        with pytest.raises(DimensionMismatchError, match=r"dimension 3, .* takes 2"):
+            store.add([TextNode(embedding=[1.0, 0.0, 0.0])])
+        store.add(NODES)
+    with pytest.raises(DimensionMismatchError, match=r"dimension 2, not 5"):
+        EmbeddedVectorStore(tmp_path / "s", dim=5)
+    open_and_close(tmp_path / "s", dim=2)
+
+
+@pytest.mark.parametrize("settings", [{"dim": 0}, {"distance": "manhattan"}])
+def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match="must be"):
+        open_and_close(tmp_path / "s", **settings)
+
+
+def test_another_tokenizer_than_recorded_is_refused_and_both_are_named(tmp_path: Path) -> None:
+    german = Tokenizer(language="german")
+    with EmbeddedVectorStore(tmp_path / "s", tokenizer=german) as store:
+        store.add(NODES)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert store.tokenizer == german
+    with pytest.raises(ConfigurationError, match=r"german.*english"):
+        EmbeddedVectorStore(tmp_path / "s", tokenizer=Tokenizer())
+
+
+def test_another_distance_than_recorded_is_refused(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s", distance="dot") as store:
+        store.add(NODES)
+    with pytest.raises(ConfigurationError, match=r"distance='dot', not 'cosine'"):
+        EmbeddedVectorStore(tmp_path / "s", distance="cosine")
+
+
+def test_an_empty_store_takes_other_settings(tmp_path: Path) -> None:
+    german = Tokenizer(language="german")
+    open_and_close(tmp_path / "s", distance="dot")
+    with EmbeddedVectorStore(tmp_path / "s", tokenizer=german, distance="euclid") as store:
+        assert (store.tokenizer, store.distance) == (german, "euclid")
+        store.add(NODES)
+        store.clear()
+    with EmbeddedVectorStore(tmp_path / "s", tokenizer=Tokenizer(), distance="cosine") as store:
+        assert (store.tokenizer, store.distance) == (Tokenizer(), "cosine")
+
+
+def test_a_directory_with_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreFormatError, match=r"thesis\.txt.*choose an empty directory"):
+        EmbeddedVectorStore(tmp_path)
+    assert names(tmp_path) == ["thesis.txt"]
+
+
+def test_a_store_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    open_and_close(tmp_path / "s", dim=2)
+    manifest = tmp_path / "s" / "store.json"
+    newer = json.dumps({**json.loads(manifest.read_text()), "format": 7})
+    manifest.write_text(newer)
+    with pytest.raises(StoreFormatError, match=r"has format 7, this release reads format 1"):
+        EmbeddedVectorStore(tmp_path / "s")
+    assert manifest.read_text() == newer
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "tokenizer": {}}', "\x00"]
+)
+def test_a_broken_manifest_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    open_and_close(tmp_path / "s", dim=2)
+    manifest = tmp_path / "s" / "store.json"
+    manifest.write_text(content)
+    with pytest.raises(StoreFormatError, match=r"store\.json cannot be read"):
+        EmbeddedVectorStore(tmp_path / "s")
+    assert manifest.read_text() == content
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("text")
+    for path in (file, file / "below"):
+        with pytest.raises(StoreUnavailableError, match="not a directory"):
+            EmbeddedVectorStore(path)
+
+
+@pytest.mark.parametrize("left", ["shard.new", "shard.old", "shard", "store.json.new"])
+def test_what_a_crash_leaves_is_cleared_away(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "s"
+    open_and_close(path)
+    (path / left).mkdir()
+    (path / left / "half").write_text("a shard")
+    if left == "store.json.new":
+        (path / left / "half").unlink()
+        (path / left).rmdir()
+        (path / left).write_text("{")
+    with EmbeddedVectorStore(path) as store:
+        store.add(NODES)
+        assert store.count() == 2
+    assert names(path) == ["lock", "shard", "store.json"]
+
+
+def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "store.json.new").write_text("{")
+    with EmbeddedVectorStore(tmp_path) as store:
+        assert store.count() == 0
+
+
+def test_a_crash_between_manifest_and_shard_leaves_an_empty_store(tmp_path: Path) -> None:
+    open_and_close(tmp_path / "s", dim=2)
+    (tmp_path / "s" / "shard").rename(tmp_path / "gone")
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert (store.count(), store.dimension) == (0, 2)
+        store.add(NODES)
+
+
+def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    first = EmbeddedVectorStore(tmp_path / "s")
+    second = EmbeddedVectorStore(str(tmp_path / "link"))
+    first.add(NODES[:1])
+    assert second.count() == 1
+    first.close()
+    second.add(NODES[1:])
+    assert second.count() == 2
+    with pytest.raises(StoreClosedError):
+        first.count()
+    second.close()
+    open_and_close(tmp_path / "s", distance="cosine")
+
+
+def test_opening_twice_with_other_settings_is_refused(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(NODES)
+        with pytest.raises(ConfigurationError, match="distance"):
+            EmbeddedVectorStore(tmp_path / "s", distance="dot")
+        with pytest.raises(DimensionMismatchError):
+            EmbeddedVectorStore(tmp_path / "s", dim=3)
+        assert store.count() == 2
+    assert elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").returncode == 0
+
+
+def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
+    store = EmbeddedVectorStore(tmp_path / "s")
+    store.add(NODES)
+    again = EmbeddedVectorStore(tmp_path / "s")
+    del store
+    gc.collect()
+    assert again.count() == 2
+    assert "another process" in elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").stderr
+    del again
+    gc.collect()
+    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert told.stdout == "2\n"
+
+
+def test_use_after_close_is_an_error_of_its_own(tmp_path: Path) -> None:
+    store = EmbeddedVectorStore(tmp_path / "s")
+    store.add(NODES)
+    searcher = store.searcher
+    store.close()
+    store.close()
+    uses = (
+        store.count,
+        store.get_nodes,
+        store.clear,
+        store.describe,
+        store.persist,
+        lambda: store.add(NODES),
+        lambda: store.delete("d"),
+        lambda: store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])),
+        lambda: store.dimension,
+        lambda: searcher.keyword("leave", Wanted(1)),
+    )
+    for use in uses:
+        with pytest.raises(StoreClosedError, match="was closed"):
+            use()
+
+
+def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
+    first, second = EmbeddedVectorStore(":memory:"), EmbeddedVectorStore(":memory:")
+    first.add(NODES)
+    assert second.count() == 0
+    place = first.searcher._directory.path
+    assert place.is_dir()
+    first.close()
+    assert not place.exists()
+    place = second.searcher._directory.path
+    del second
+    gc.collect()
+    assert not place.exists()
+
+
+def test_a_store_in_memory_is_gone_at_exit() -> None:
+    told = elsewhere(
+        """
+        store = EmbeddedVectorStore(":memory:", dim=2)
+        print(store.searcher._directory.path)
+        """
+    )
+    assert told.stderr == ""
+    assert not Path(told.stdout.strip()).exists()
+
+
+def test_a_store_that_another_process_has_open_says_so(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        told = elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s")
+        assert f"StoreUnavailableError: another process has {tmp_path / 's'} open" in told.stderr
+        assert "use a server" in told.stderr
+        store.add(NODES)
+    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert told.stdout == "2\n"
+
+
+AS_NOBODY = "os.setuid(65534) if os.getuid() == 0 else None\n"
+
+
+@pytest.mark.parametrize("what", ["existing", "new"])
+def test_a_read_only_directory_is_refused_and_nothing_is_lost(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "s"
+    with EmbeddedVectorStore(path) as store:
+        store.add(NODES)
+    for folder in (*tmp_path.parents, tmp_path):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    path.chmod(0o555)
+    target = path if what == "existing" else path / "new"
+    told = elsewhere(AS_NOBODY + "EmbeddedVectorStore(sys.argv[1])", target)
+    path.chmod(0o755)
+    assert "StoreUnavailableError" in told.stderr
+    assert "cannot be written to (Permission denied)" in told.stderr
+    with EmbeddedVectorStore(path) as store:
+        assert store.count() == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_is_told_and_the_parent_keeps_its_store() -> None:
+    told = elsewhere(
+        """
+        from llama_index.core.schema import TextNode
+        store = EmbeddedVectorStore(":memory:")
+        store.add([TextNode(embedding=[1.0])])
+        child = os.fork()
+        if not child:
+            try:
+                store.count()
+            except Exception as error:
+                print(type(error).__name__, "forked" in str(error), flush=True)
+            store.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(store.count())
+        """
+    )
+    assert told.stdout == "StoreUnavailableError True\n1\n", told.stderr

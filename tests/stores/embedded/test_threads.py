@@ -1,0 +1,108 @@
+"""Threads share a store."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+
+from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+CALLS, SIZE = 25, 8
+
+
+def nodes(writer: int, call: int) -> list[TextNode]:
+    return [
+        TextNode(
+            id_=f"{writer}-{call}-{n}",
+            text=f"words of writer {writer}",
+            embedding=[1.0, float(writer), float(call * SIZE + n)],
+            metadata={"writer": writer, f"field{call % 3}": call},
+        )
+        for n in range(SIZE)
+    ]
+
+
+def test_four_writers_and_four_readers_lose_nothing(store: EmbeddedVectorStore) -> None:
+    done = Event()
+
+    def write(writer: int) -> int:
+        return sum(len(store.add(nodes(writer, call))) for call in range(CALLS))
+
+    def read(reader: int) -> int:
+        answers = 0
+        while not done.is_set() or not answers:
+            mode = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.HYBRID)[reader % 2]
+            result = store.query(
+                VectorStoreQuery(
+                    query_embedding=[1.0, 0.0, 0.0],
+                    query_str="words",
+                    similarity_top_k=5,
+                    mode=mode,
+                )
+            )
+            assert len(set(result.ids or [])) == len(result.ids or []) <= 5
+            answers += 1
+        return answers
+
+    with ThreadPoolExecutor(8) as pool:
+        readers = [pool.submit(read, reader) for reader in range(4)]
+        writers = [pool.submit(write, writer) for writer in range(4)]
+        try:
+            assert [writer.result() for writer in writers] == [CALLS * SIZE] * 4
+        finally:
+            done.set()
+        assert all(reader.result() for reader in readers)
+    expected = {each.node_id for w in range(4) for c in range(CALLS) for each in nodes(w, c)}
+    assert {each.node_id for each in store.get_nodes()} == expected
+    found = store.query(VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=10_000))
+    assert set(found.ids or []) == expected
+
+
+def test_clearing_meanwhile_disturbs_no_reader(store: EmbeddedVectorStore) -> None:
+    done = Event()
+    asked = VectorStoreQuery(
+        query_embedding=[1.0, 0.0, 0.0],
+        query_str="words",
+        similarity_top_k=50,
+        mode=VectorStoreQueryMode.HYBRID,
+    )
+
+    def read() -> set[int]:
+        sizes = set()
+        while not done.is_set():
+            sizes.add(len(store.query(asked).ids or []))
+        return sizes
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for call in range(4):
+                store.add(nodes(0, call))
+                store.clear()
+        finally:
+            done.set()
+        for reader in readers:
+            assert reader.result() <= {0, SIZE}
+    assert store.count() == 0
+
+
+def test_closing_meanwhile_ends_readers_with_the_right_error() -> None:
+    store = EmbeddedVectorStore(":memory:")
+    store.add(nodes(0, 0))
+    begun = Event()
+
+    def read() -> str:
+        try:
+            while True:
+                store.query(VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0]))
+                begun.set()
+        except StoreClosedError:
+            return "closed"
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        begun.wait()
+        store.close()
+        assert [reader.result() for reader in readers] == ["closed"] * 2

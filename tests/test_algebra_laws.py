@@ -1,0 +1,309 @@
+"""What holds for every pipeline, whatever its parts: checked on small random rankings."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, node_ids, score_of
+from llama_retrieval_ext.stages.borda import Borda
+from llama_retrieval_ext.stages.branches import branches
+from llama_retrieval_ext.stages.consensus import Consensus
+from llama_retrieval_ext.stages.fused import Fused
+from llama_retrieval_ext.stages.fusion import Fusion, FusionChain, Unscored
+from llama_retrieval_ext.stages.normalisation import Normalisation
+from llama_retrieval_ext.stages.pipeline import Pipeline
+from llama_retrieval_ext.stages.refine import Refine
+from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.score_fusions import CombMNZ, Max
+from llama_retrieval_ext.stages.threshold import Threshold
+from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.weighted_sum import WeightedSum
+from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+
+Ranking = list[tuple[str, float]]
+# Parts are few and rankings short: what breaks a law is found early.
+few = settings(max_examples=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Say(Rewrite):
+    """Appends a word to the query."""
+
+    word: str
+
+    def rewrite(self, query: Query) -> Plan[Query]:
+        yield from ()
+        return Query(f"{query.query_str} {self.word}", top_k=query.top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class Each(FanOut):
+    """The query with each of some words."""
+
+    words: tuple[str, ...]
+
+    def fan_out(self, query: Query) -> Plan[list[Query]]:
+        yield from ()
+        return [Query(f"{query.query_str} {word}", top_k=query.top_k) for word in self.words]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Refine):
+    """Halves the scores; checks that it sees the query that was asked, not a rewritten one."""
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        yield from ()
+        assert query.query_str == "query"
+        return [hit.model_copy(update={"score": score_of(hit) / 2}) for hit in hits]
+
+
+class Echo(Retriever):
+    """Finds one node, named after the query it is asked, beside what it always finds."""
+
+    def __init__(self, rows: Ranking, name: str) -> None:
+        super().__init__(top_k=10, name=name)
+        self.inner = FixedRetriever(rows, name=name)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        found = yield from self.inner._plan(query)
+        (echo,) = FixedRetriever([(query.query_str, 2.0)]).hits
+        return [Hit(node=echo.node, score=echo.score, source=self.name), *found][: query.top_k]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+rankings = st.dictionaries(
+    st.sampled_from("abcdefgh"),
+    st.floats(min_value=-1, max_value=1, allow_nan=False, width=32),
+    max_size=6,
+).map(lambda scores: list(scores.items()))
+ks = st.integers(min_value=1, max_value=8)
+rewrites = st.builds(Say, st.sampled_from(["x", "y"]))
+refines = st.one_of(
+    st.builds(Top, ks),
+    st.builds(Threshold, st.floats(min_value=-1, max_value=1, allow_nan=False)),
+    st.just(Asked()),
+)
+# Each gives the same whatever the order of the legs.
+SYMMETRIC: tuple[Fusion, ...] = (
+    RRF(),
+    RRF(k=1),
+    WeightedSum(),
+    WeightedSum(normalise=Normalisation.RANK),
+    RelativeScore(),
+    DistributionBased(),
+    Max(),
+    CombMNZ(),
+    Borda(),
+    Consensus(2),
+    Consensus(at_least=1, fusion=CombMNZ(normalise=Normalisation.RANK)),
+)
+fusions = st.sampled_from(SYMMETRIC)
+
+
+def found(retriever: Retriever) -> list[tuple[str, float | None]]:
+    return [(hit.node.node_id, hit.score) for hit in retriever.retrieve("query")]
+
+
+def assert_same(first: Retriever, second: Retriever) -> None:
+    """They print the same, look the same and find the same."""
+    assert repr(first) == repr(second)
+    assert first.outline() == second.outline()
+    assert found(first) == found(second)
+
+
+@few
+@given(rankings, rewrites, rewrites, refines, refines)
+def test_then_is_associative_around_a_retriever(
+    rows: Ranking, first: Say, second: Say, third: Refine, fourth: Refine
+) -> None:
+    a = Echo(rows, "a")
+    expected = first >> second >> a >> third >> fourth
+    assert_same(expected, first >> (second >> (a >> (third >> fourth))))
+    assert_same(expected, (first >> second) >> (a >> third) >> fourth)
+    assert_same(expected, (first >> (second >> a)) >> (third >> fourth))
+    assert_same(expected, first >> ((second >> a) >> third) >> fourth)
+
+
+@few
+@given(rankings, rankings, rewrites, rewrites, fusions, refines, refines)
+def test_then_is_associative_around_branches(  # noqa: PLR0917 - one of each kind
+    one: Ranking, two: Ranking, first: Say, second: Say, fusion: Fusion, third: Refine, last: Refine
+) -> None:
+    a, b = Echo(one, "a"), Echo(two, "b")
+    expected = first >> second >> (a | b) >> fusion >> third >> last
+    assert_same(expected, first >> (second >> (a | b)) >> (fusion >> (third >> last)))
+    assert_same(expected, (first >> second) >> (a | b) >> (fusion >> third >> last))
+    assert_same(expected, first >> (second >> (a | b)) >> (fusion >> third) >> last)
+    assert_same(expected, (first >> second >> (a | b) >> fusion) >> (third >> last))
+
+
+@few
+@given(rankings, rankings, rewrites, rewrites, fusions, refines)
+def test_then_is_associative_around_a_fan_out(
+    one: Ranking, two: Ranking, first: Say, second: Say, fusion: Fusion, last: Refine
+) -> None:
+    a, b = Echo(one, "a"), Echo(two, "b")
+    each = Each(("x", "y"))
+    expected = first >> second >> each >> (a | b) >> fusion >> last
+    assert_same(expected, (first >> (second >> each)) >> (a | b) >> (fusion >> last))
+    assert_same(expected, first >> ((second >> each) >> (a | b)) >> fusion >> last)
+    assert_same(expected, first >> (second >> (each >> (a | b)) >> (fusion >> last)))
+    alone = first >> second >> each >> a >> fusion
+    assert_same(alone, first >> (second >> (each >> a)) >> fusion)
+    assert_same(alone, ((first >> second) >> each) >> a >> fusion)
+
+
+@few
+@given(rankings, rankings, rankings, fusions)
+def test_side_by_side_is_associative_and_flat(
+    one: Ranking, two: Ranking, three: Ranking, fusion: Fusion
+) -> None:
+    a, b, c = (
+        FixedRetriever(one, name="a"),
+        FixedRetriever(two, name="b"),
+        FixedRetriever(three, name="c"),
+    )
+    assert_same((a | b | c) >> fusion, (a | (b | c)) >> fusion)
+    assert_same((a | b | c) >> fusion, ((a | b) | c) >> fusion)
+    assert_same((a | b | c) >> fusion, branches(a, b, c) >> fusion)
+
+
+@few
+@given(rankings, rankings, rankings, fusions)
+def test_the_order_of_branches_does_not_change_a_symmetric_fusion(
+    one: Ranking, two: Ranking, three: Ranking, fusion: Fusion
+) -> None:
+    a, b, c = (
+        FixedRetriever(one, name="a"),
+        FixedRetriever(two, name="b"),
+        FixedRetriever(three, name="c"),
+    )
+    assert found((a | b | c) >> fusion) == found((c | a | b) >> fusion)
+    assert found((a | b | c) >> fusion) == found((b | a | c) >> fusion)
+
+
+@few
+@given(rankings, ks, ks)
+def test_two_cuts_are_the_smaller(rows: Ranking, j: int, k: int) -> None:
+    a = FixedRetriever(rows)
+    assert found(a >> Top(j) >> Top(k)) == found(a >> Top(min(j, k)))
+
+
+@few
+@given(rankings, ks)
+def test_a_cut_is_a_prefix(rows: Ranking, k: int) -> None:
+    a = FixedRetriever(rows)
+    assert found(a >> Top(k)) == found(a)[:k]
+
+
+@few
+@given(rankings, st.integers(min_value=1, max_value=4), st.floats(min_value=0, max_value=100))
+def test_rrf_of_a_ranking_with_itself_keeps_its_order(rows: Ranking, times: int, k: float) -> None:
+    a = FixedRetriever(rows)
+    fused = branches(*[a] * times) >> RRF(k=k)
+    assert node_ids(fused.retrieve("query")) == node_ids(a.retrieve("query"))
+
+
+@few
+@given(rankings, refines, refines)
+def test_a_refinement_never_invents_ids(rows: Ranking, first: Refine, second: Refine) -> None:
+    a = FixedRetriever(rows)
+    assert set(node_ids((a >> first >> second).retrieve("query"))) <= set(
+        node_ids(a.retrieve("query"))
+    )
+
+
+@few
+@given(rankings, rankings, fusions)
+def test_a_fusion_is_a_ranking_of_what_the_legs_found(
+    one: Ranking, two: Ranking, fusion: Fusion
+) -> None:
+    a, b = FixedRetriever(one), FixedRetriever(two)
+    hits = ((a | b) >> fusion).retrieve("query")
+    keys = [(-score_of(hit), hit.node.node_id) for hit in hits]
+    assert keys == sorted(set(keys))
+    assert all(math.isfinite(score_of(hit)) for hit in hits)
+    legs = {*node_ids(a.retrieve("query")), *node_ids(b.retrieve("query"))}
+    if isinstance(fusion, Consensus) and fusion.at_least > 1:
+        assert set(node_ids(hits)) <= legs
+    else:
+        assert set(node_ids(hits)) == legs
+
+
+@few
+@given(rankings, rankings, rewrites, fusions, refines)
+def test_sync_equals_async(
+    one: Ranking, two: Ranking, first: Say, fusion: Fusion, last: Refine
+) -> None:
+    a, b = Echo(one, "a"), Echo(two, "b")
+    pipeline = first >> Each(("x", "y")) >> (a | b) >> fusion >> last
+    hits: list[NodeWithScore] = asyncio.run(pipeline.aretrieve("query"))
+    assert [(hit.node.node_id, hit.score) for hit in hits] == found(pipeline)
+
+
+HANDLE_FREE = (
+    *SYMMETRIC,
+    RRF(k=7.5, weights=(0.7, 0.3)),
+    RRF(weights={"a": 1.0, "b": 2.0}),
+    WeightedSum(weights=[1, 2], normalise=Normalisation.Z_SCORE, unscored=Unscored.LEAVE_OUT),
+    DistributionBased(weights=(1.0, 0.0)),
+    Max(weights={"a": 3}),
+    CombMNZ(weights=(1, 2)),
+    Borda(weights=(1, 2)),
+    Consensus(2, RRF(weights=(1, 2))),
+    Top(3),
+    Top(3) >> Threshold(0.5) >> Top(1),
+    RRF() >> Top(3),
+    RRF() >> Threshold(0.25) >> Top(3),
+    Say("x"),
+    Say("x") >> Say("y"),
+    Each(("x",)),
+    Say("x") >> Say("y") >> Each(("x", "z")),
+)
+
+
+@pytest.mark.parametrize("stage", HANDLE_FREE, ids=repr)
+def test_the_representation_of_a_stage_is_the_expression_that_makes_it(stage: object) -> None:
+    assert eval(repr(stage), globals()) == stage
+
+
+@few
+@given(rankings, rewrites, rewrites, refines, refines)
+def test_the_representation_of_a_pipeline_is_the_expression_that_makes_it(
+    rows: Ranking, first: Say, second: Say, third: Refine, fourth: Refine
+) -> None:
+    a, b = Echo(rows, "a"), Echo(rows[::-1], "b")
+    for pipeline in (
+        first >> second >> a >> third >> fourth,
+        first >> Each(("x",)) >> (a | b) >> RRF() >> third >> fourth,
+        ((first >> a >> third | b) >> RRF() >> fourth | a) >> CombMNZ(),
+    ):
+        again = eval(repr(pipeline), {**globals(), "a": a, "b": b})
+        assert_same(again, pipeline)
+
+
+def test_what_composing_gives_is_what_the_classes_give() -> None:
+    a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
+    assert type(a >> Top(3)) is Pipeline
+    assert type(Say("x") >> a) is Pipeline
+    assert type((a | b) >> RRF()) is Fused
+    assert type((a | b) >> (RRF() >> Top(3))) is Pipeline
+    assert type(RRF() >> Top(3)) is FusionChain
+    flat = Say("x") >> (Say("y") >> a >> Top(3)) >> Top(2)
+    assert isinstance(flat, Pipeline)
+    assert flat.source is a
+    assert flat.rewrites == (Say("x"), Say("y"))
+    assert flat.refines == (Top(3), Top(2))

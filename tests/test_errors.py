@@ -1,0 +1,106 @@
+import pytest
+
+from llama_retrieval_ext import errors
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    CompositionError,
+    ConfigurationError,
+    DeadlineExceededError,
+    DimensionMismatchError,
+    DuplicateNodeError,
+    IngestionError,
+    InvalidFilterError,
+    MissingDependencyError,
+    ModelMismatchError,
+    NodeNotFoundError,
+    RetrievalExtError,
+    ScopeError,
+    ScopeRequiredError,
+    ScopeViolationError,
+    ScoreError,
+    StoreUnavailableError,
+    TooFewLegsError,
+    UnsupportedFilterError,
+    UnsupportedModeError,
+)
+
+ALL = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, BaseException)
+]
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_every_error_hangs_on_the_one_root(error: type[BaseException]) -> None:
+    assert issubclass(error, RetrievalExtError)
+    assert error.__doc__
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
+    assert error.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (ConfigurationError, ValueError),
+        (InvalidFilterError, ValueError),
+        (CompositionError, TypeError),
+        (MissingDependencyError, ImportError),
+        (ScoreError, ValueError),
+        (ScopeError, PermissionError),
+        (ScopeRequiredError, PermissionError),
+        (ScopeViolationError, PermissionError),
+        (TooFewLegsError, RuntimeError),
+        (CircuitOpenError, RuntimeError),
+        (DeadlineExceededError, TimeoutError),
+        (NodeNotFoundError, KeyError),
+        (UnsupportedFilterError, NotImplementedError),
+        (UnsupportedModeError, NotImplementedError),
+        (DimensionMismatchError, ValueError),
+        (ModelMismatchError, ValueError),
+        (StoreUnavailableError, ConnectionError),
+    ],
+)
+def test_who_expects_a_builtin_error_catches_it(
+    error: type[BaseException], builtin: type[BaseException]
+) -> None:
+    assert issubclass(error, builtin)
+
+
+def test_a_message_is_shown_as_it_was_written() -> None:
+    assert str(NodeNotFoundError("no node 'n1'", "n1")) == "no node 'n1'"
+    assert str(DuplicateNodeError("n1 is taken", "n1")) == "n1 is taken"
+
+
+def test_a_missing_extra_is_named_with_the_command_that_brings_it() -> None:
+    error = MissingDependencyError("LocalEmbedding", "local")
+    assert error.extra == "local"
+    assert str(error) == (
+        "LocalEmbedding needs the extra 'local': pip install 'llama-retrieval-ext[local]'"
+    )
+
+
+def test_a_missing_package_that_no_extra_brings_is_named_likewise() -> None:
+    error = MissingDependencyError("fastembed:NAME", package="llama-index-embeddings-fastembed")
+    assert (error.extra, error.package) == ("", "llama-index-embeddings-fastembed")
+    assert str(error).endswith("pip install 'llama-index-embeddings-fastembed'")
+
+
+def test_errors_say_what_they_are_about() -> None:
+    cause = OSError("down")
+    assert NodeNotFoundError("gone", "n1").node_id == "n1"
+    assert DuplicateNodeError("taken", "n1").node_id == "n1"
+    assert ScopeViolationError("leak", ("n1", "n2")).node_ids == ("n1", "n2")
+    assert UnsupportedFilterError("no", "any").operator == "any"
+    assert TooFewLegsError("few", {"leg": cause}).causes == {"leg": cause}
+    assert IngestionError("some", {"doc": cause}).failures == {"doc": cause}
+
+
+def test_the_causes_are_a_copy() -> None:
+    causes: dict[str, BaseException] = {"leg": OSError("down")}
+    error = TooFewLegsError("few", causes)
+    causes.clear()
+    assert error.causes

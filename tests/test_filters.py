@@ -1,0 +1,308 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError
+from llama_retrieval_ext.filters import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    Not,
+    Value,
+    both,
+    matches,
+    parse_filters,
+)
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+
+OP = FilterOperator
+ACME = Compare("tenant_id", OP.EQ, "acme")
+OLD = Compare("year", OP.LT, 2020)
+
+
+def one(key: str, value: Any, operator: FilterOperator = OP.EQ) -> MetadataFilter:
+    return MetadataFilter(key=key, value=value, operator=operator)
+
+
+def group(
+    *filters: MetadataFilter | MetadataFilters, condition: FilterCondition | None = None
+) -> MetadataFilters:
+    if condition is None:
+        return MetadataFilters(filters=list(filters))
+    return MetadataFilters(filters=list(filters), condition=condition)
+
+
+# What each operator says of a field: operator, value, fields that match, fields that do not.
+# "missing" stands for metadata without the field.
+MISSING = object()
+TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
+    (OP.EQ, "a", ["a"], ["A", "ab", "", ["a"], None, MISSING]),
+    (OP.EQ, 3, [3, 3.0], ["3", 4, True, [3], None, MISSING]),
+    (OP.EQ, 1, [1, 1.0], [True, "1", MISSING]),
+    (OP.EQ, 0, [0, 0.0, -0.0], [False, "", "0", [], None, MISSING]),
+    (OP.EQ, 0.5, [0.5], [0, 1, "0.5", MISSING]),
+    (OP.NE, "a", ["A", "", 1, ["a"], None, MISSING], ["a"]),
+    (OP.NE, 1, [2, "1", True, MISSING], [1, 1.0]),
+    (OP.GT, 3, [4, 3.1], [3, 2, "4", [4], True, None, MISSING]),
+    (OP.GTE, 3, [3, 3.0, 4], [2.9, "3", MISSING]),
+    (OP.LT, 3, [2, -1.5, 0], [3, 3.5, "2", False, MISSING]),
+    (OP.LTE, 3, [3, 3.0, 2], [3.1, "3", MISSING]),
+    (OP.IN, ("a", "b"), ["a", "b"], ["c", ["a"], "ab", None, MISSING]),
+    (OP.IN, (1, 2), [1, 2.0], ["1", True, 3, MISSING]),
+    (OP.IN, (), [], ["a", 1, None, MISSING]),
+    (OP.NIN, ("a", "b"), ["c", "", 1, ["a"], MISSING], ["a", "b"]),
+    (OP.NIN, (), ["a", MISSING], []),
+    (OP.ANY, ("a", "b"), [["a"], ["c", "b"]], [["c"], [], "a", None, MISSING]),
+    (OP.ANY, (), [], [["a"], [], MISSING]),
+    (OP.ALL, ("a", "b"), [["a", "b"], ["b", "c", "a"]], [["a"], [], "a", None, MISSING]),
+    (OP.ALL, (1,), [[1], [1.0, 2]], [["1"], [True], MISSING]),
+    (OP.CONTAINS, "a", [["a"], ["b", "a"]], [["ab"], [], "a", "abc", None, MISSING]),
+    (OP.CONTAINS, 1, [[1], [2, 1.0]], [["1"], [True], 1, MISSING]),
+    (OP.TEXT_MATCH, "av", ["have", "av"], ["HAVE", "", ["av"], 5, None, MISSING]),
+    (OP.TEXT_MATCH, "%", ["5 %"], ["abc", MISSING]),
+    (OP.TEXT_MATCH_INSENSITIVE, "AV", ["have", "HAVE"], ["abc", ["av"], None, MISSING]),
+    (OP.IS_EMPTY, None, [None, [], (), MISSING], ["", 0, False, [0], "a"]),
+]
+
+
+@pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
+def test_an_operator_means_what_the_table_says(
+    operator: FilterOperator, value: Value, yes: list[object], no: list[object]
+) -> None:
+    condition = Compare("field", operator, value)
+
+    def satisfies(field: object) -> bool:
+        return matches(condition, {} if field is MISSING else {"field": field})
+
+    assert [field for field in yes if not satisfies(field)] == []
+    assert [field for field in no if satisfies(field)] == []
+
+
+def test_every_operator_of_llama_index_has_a_meaning() -> None:
+    assert {operator for operator, *_ in TABLE} == set(FilterOperator)
+
+
+def test_no_condition_is_always_satisfied() -> None:
+    assert matches(None, {})
+    assert matches(AllOf(()), {})
+    assert not matches(AnyOf(()), {})
+
+
+@pytest.mark.parametrize(
+    ("condition", "matched"),
+    [
+        (AllOf((ACME, OLD)), {"acme old"}),
+        (AnyOf((ACME, OLD)), {"acme old", "acme new", "other old"}),
+        (Not(ACME), {"other old", "nothing"}),
+        (Not(AnyOf((ACME, OLD))), {"nothing"}),
+        (AnyOf((AllOf((ACME, Not(OLD))), Not(ACME))), {"acme new", "other old", "nothing"}),
+    ],
+    ids=repr,
+)
+def test_groups_nest(condition: Condition, matched: set[str]) -> None:
+    metadata: dict[str, dict[str, object]] = {
+        "acme old": {"tenant_id": "acme", "year": 2000},
+        "acme new": {"tenant_id": "acme", "year": 2024},
+        "other old": {"tenant_id": "globex", "year": 2000},
+        "nothing": {},
+    }
+    assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
+
+
+@pytest.mark.parametrize(
+    ("filters", "condition"),
+    [
+        (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
+        (group(one("a", ["x", "y"], OP.IN)), Compare("a", OP.IN, ("x", "y"))),
+        (group(one("a", None, OP.IS_EMPTY)), Compare("a", OP.IS_EMPTY, None)),
+        (
+            group(one("a", "x"), one("b", 1)),
+            AllOf((Compare("a", OP.EQ, "x"), Compare("b", OP.EQ, 1))),
+        ),
+        (
+            group(one("a", "x"), one("b", 1), condition=FilterCondition.OR),
+            AnyOf((Compare("a", OP.EQ, "x"), Compare("b", OP.EQ, 1))),
+        ),
+        (
+            group(one("a", "x"), one("b", 1), condition=FilterCondition.NOT),
+            Not(AnyOf((Compare("a", OP.EQ, "x"), Compare("b", OP.EQ, 1)))),
+        ),
+        (
+            group(one("a", "x"), condition=FilterCondition.NOT),
+            Not(Compare("a", OP.EQ, "x")),
+        ),
+        (
+            group(group(one("a", "x"), condition=FilterCondition.NOT), one("b", 1)),
+            AllOf((Not(Compare("a", OP.EQ, "x")), Compare("b", OP.EQ, 1))),
+        ),
+        (group(group(group(one("a", "x")))), Compare("a", OP.EQ, "x")),
+    ],
+    ids=range(9),
+)
+def test_filters_of_llama_index_become_a_condition(
+    filters: MetadataFilters, condition: Condition
+) -> None:
+    assert parse_filters(filters) == condition
+
+
+@pytest.mark.parametrize(
+    ("filters", "told"),
+    [
+        (group(), "filters=None"),
+        (group(one("a", "x"), group()), "empty group"),
+        (MetadataFilters(filters=[one("a", "x")], condition=None), "FilterCondition.AND, OR or"),
+        (group(one("a", None)), "IS_EMPTY"),
+        (group(one("a", None, OP.IN)), "IS_EMPTY"),
+        (group(one("a", "x", OP.IS_EMPTY)), "takes no value, got 'x'"),
+        (group(one("a", ["x"])), "EQ on 'a' takes a string or a finite number"),
+        (group(one("a", "x", OP.IN)), "IN on 'a' takes a list"),
+        (group(one("a", 1, OP.ANY)), "ANY on 'a' takes a list"),
+        (group(one("a", "2020", OP.GT)), "store dates as numbers"),
+        (group(one("a", [1], OP.LTE)), "LTE on 'a' takes a finite number"),
+        (group(one("a", float("nan"), OP.GT)), "finite number"),
+        (group(one("a", float("inf"))), "finite number"),
+        (group(one("a", 10**400)), "finite number"),
+        (group(one("a", [float("nan")], OP.IN)), "finite numbers"),
+        (group(one("a", 1, OP.TEXT_MATCH)), "TEXT_MATCH on 'a' takes a string, got 1"),
+        (group(one("a", ["x"], OP.CONTAINS)), "CONTAINS on 'a' takes a string or a finite number"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_filters_that_mean_nothing_are_refused_with_what_to_write(
+    filters: MetadataFilters, told: str
+) -> None:
+    with pytest.raises(InvalidFilterError) as caught:
+        parse_filters(filters)
+    assert told in str(caught.value)
+    assert isinstance(caught.value, ConfigurationError)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", " ", "a ", " a", "a\n", "a'b", 'a"b', "a`b", "a\\b", "a;b", "a[0]", "a{b", "a\x00b"]  # noqa: RUF005
+    + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
+    ids=repr,
+)
+def test_odd_keys_are_refused(key: str) -> None:
+    with pytest.raises(InvalidFilterError, match="filter key"):
+        parse_filters(group(one(key, "x")))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "a",
+        "_a",
+        "tenant_id",
+        "file name",
+        "dc:title",
+        "a.b-c",
+        "年份",
+        "café",
+        "a" * 128,
+        "a/b@c+d",
+    ],
+)
+def test_keys_of_letters_digits_and_a_few_separators_pass(key: str) -> None:
+    assert parse_filters(group(one(key, "x"))) == Compare(key, OP.EQ, "x")
+
+
+def test_both_is_the_one_that_is_there_or_the_two_together() -> None:
+    assert both(None, None) is None
+    assert both(ACME, None) == ACME
+    assert both(None, OLD) == OLD
+    assert both(ACME, OLD) == AllOf((ACME, OLD))
+
+
+SCALARS = st.sampled_from(["a", "b", "ab", ""]) | st.integers(-3, 3) | st.sampled_from([0.5, 1.0])
+LISTS = st.lists(SCALARS, max_size=3)
+FIELDS = SCALARS | LISTS | st.none() | st.booleans()
+METADATA = st.dictionaries(st.sampled_from(["x", "y"]), FIELDS)
+LEAVES = st.one_of(
+    st.builds(Compare, st.sampled_from("xy"), st.sampled_from([OP.EQ, OP.NE]), SCALARS),
+    st.builds(Compare, st.sampled_from("xy"), st.just(OP.CONTAINS), SCALARS),
+    st.builds(
+        Compare,
+        st.sampled_from("xy"),
+        st.sampled_from([OP.IN, OP.NIN, OP.ANY, OP.ALL]),
+        LISTS.map(tuple),
+    ),
+    st.builds(
+        Compare,
+        st.sampled_from("xy"),
+        st.sampled_from([OP.GT, OP.GTE, OP.LT, OP.LTE]),
+        st.integers(-3, 3),
+    ),
+    st.builds(Compare, st.sampled_from("xy"), st.just(OP.IS_EMPTY), st.none()),
+)
+CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
+    LEAVES,
+    lambda parts: st.one_of(
+        st.builds(Not, parts),
+        st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
+        st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS, METADATA)
+def test_not_is_the_opposite(condition: Condition, metadata: dict[str, object]) -> None:
+    assert matches(Not(condition), metadata) is not matches(condition, metadata)
+
+
+@given(CONDITIONS, CONDITIONS, METADATA)
+def test_both_holds_where_both_hold(
+    one: Condition, other: Condition, metadata: dict[str, object]
+) -> None:
+    together = matches(one, metadata) and matches(other, metadata)
+    assert matches(both(one, other), metadata) is together
+
+
+@given(CONDITIONS, CONDITIONS, METADATA)
+def test_neither_is_not_one_and_not_the_other(
+    one: Condition, other: Condition, metadata: dict[str, object]
+) -> None:
+    neither = matches(AllOf((Not(one), Not(other))), metadata)
+    assert matches(Not(AnyOf((one, other))), metadata) is neither
+
+
+@given(SCALARS, METADATA)
+def test_one_value_is_as_good_as_a_list_of_one(
+    value: str | float, metadata: dict[str, Any]
+) -> None:
+    for single, several in ((OP.EQ, OP.IN), (OP.NE, OP.NIN), (OP.CONTAINS, OP.ANY)):
+        alone = matches(Compare("x", single, value), metadata)
+        assert matches(Compare("x", several, (value,)), metadata) is alone
+
+
+@given(st.integers(-3, 3), METADATA)
+def test_a_number_is_below_equal_or_above(value: int, metadata: dict[str, Any]) -> None:
+    found = [matches(Compare("x", each, value), metadata) for each in (OP.LT, OP.EQ, OP.GT)]
+    field = metadata.get("x")
+    is_number = isinstance(field, int | float) and not isinstance(field, bool)
+    assert sum(found) == is_number
+
+
+def test_the_sample_conditions_try_every_operator_both_ways() -> None:
+    nodes = sample_nodes()
+    counts = {
+        name: sum(matches(condition, node.metadata) for node in nodes)
+        for name, condition in SAMPLE_CONDITIONS.items()
+    }
+    tried = {each.operator for each in SAMPLE_CONDITIONS.values() if isinstance(each, Compare)}
+    assert tried == set(FilterOperator)
+    assert counts["EQ a whole number"] == 3
+    assert counts["NE on a field that no node has"] == len(nodes)
+    assert counts["IN nothing"] == counts["EQ a number written as a string"] == 0
+    assert sum(0 < count < len(nodes) for count in counts.values()) > 30

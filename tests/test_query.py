@@ -1,0 +1,222 @@
+import copy
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import QueryBundle
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
+from llama_retrieval_ext.filters import AllOf, Compare, matches
+from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters
+
+ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+RECENT = MetadataFilters(
+    filters=[MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)]
+)
+IS_ENGLISH = Compare("lang", FilterOperator.EQ, "en")
+IS_RECENT = Compare("year", FilterOperator.GTE, 2020)
+IS_ACME = Compare("tenant_id", FilterOperator.EQ, "acme")
+
+IDS = st.sampled_from(["one", "two", "three"])
+SCOPES = st.builds(
+    Scope, st.sampled_from(["acme", "globex"]), st.lists(IDS, max_size=3)
+) | st.builds(Scope, st.none(), st.lists(IDS, min_size=1, max_size=3))
+METADATA = st.fixed_dictionaries(
+    {}, optional={"tenant_id": st.sampled_from(["acme", "globex"]), "kb_id": IDS}
+)
+
+
+def test_a_scope_names_a_tenant_or_knowledge_bases_or_both() -> None:
+    assert Scope("acme").condition == IS_ACME
+    in_handbook = Compare("kb_id", FilterOperator.IN, ("handbook",))
+    assert Scope(kb_ids=["handbook"]).condition == in_handbook
+    assert Scope("acme", ["handbook"]).condition == AllOf((IS_ACME, in_handbook))
+
+
+def test_a_scope_is_a_value() -> None:
+    assert Scope("acme", ["b", "a", "b"]) == Scope("acme", ("b", "a"))
+    assert hash(Scope("acme", ["a"])) == hash(Scope("acme", ("a",)))
+    with pytest.raises(AttributeError):
+        Scope("acme").tenant_id = "globex"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("tenant_id", "kb_ids", "told"),
+    [
+        (None, [], "needs a tenant_id or at least one of kb_ids"),
+        ("", [], "non-empty strings, got ''"),
+        (" ", [], "non-empty"),
+        ("acme", [""], "non-empty"),
+        ("acme", [None], "non-empty strings, got None"),
+        (7, [], "non-empty strings, got 7"),
+        ("acme", "handbook", r"write \[...\]"),
+    ],
+)
+def test_a_scope_that_isolates_nothing_is_refused(
+    tenant_id: object, kb_ids: object, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Scope(tenant_id, kb_ids)  # type: ignore[arg-type]
+
+
+@given(SCOPES, SCOPES, METADATA)
+def test_a_narrowed_scope_sees_what_both_see(
+    one: Scope, other: Scope, metadata: dict[str, object]
+) -> None:
+    seen = matches(one.condition, metadata) and matches(other.condition, metadata)
+    try:
+        narrowed = one.narrowed(other)
+    except ScopeError:
+        assert not seen
+    else:
+        assert matches(narrowed.condition, metadata) is seen
+
+
+@given(SCOPES)
+def test_a_scope_narrowed_by_nothing_or_itself_is_itself(scope: Scope) -> None:
+    assert scope.narrowed(None) == scope
+    assert scope.narrowed(scope) == scope
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(Scope("acme"), Scope("globex")), (Scope("acme", ["a"]), Scope("acme", ["b"]))],
+)
+def test_scopes_with_nothing_in_common_are_an_error(one: Scope, other: Scope) -> None:
+    with pytest.raises(ScopeError, match="nothing in common"):
+        one.narrowed(other)
+
+
+def test_a_node_is_put_into_one_tenant_and_one_knowledge_base() -> None:
+    assert Scope("acme").metadata() == {"tenant_id": "acme"}
+    assert Scope("acme", ["a"]).metadata() == {"tenant_id": "acme", "kb_id": "a"}
+    assert Scope(kb_ids=["a"]).metadata() == {"kb_id": "a"}
+    with pytest.raises(ConfigurationError, match="lives in one knowledge base"):
+        Scope("acme", ["a", "b"]).metadata()
+
+
+@given(st.sampled_from(["acme", "globex"]), st.none() | IDS)
+def test_a_scope_sees_what_was_put_into_it(tenant: str, kb_id: str | None) -> None:
+    scope = Scope(tenant, [] if kb_id is None else [kb_id])
+    assert matches(scope.condition, scope.metadata())
+
+
+def test_a_query_is_a_query_bundle_of_llama_index() -> None:
+    query = Query("annual leave", custom_embedding_strs=["leave"], embedding=[0.5])
+    assert isinstance(query, QueryBundle)
+    assert (str(query), query.embedding_strs, query.embedding) == (
+        "annual leave",
+        ["leave"],
+        [0.5],
+    )
+
+
+def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> None:
+    query = Query("leave", top_k=3)
+    assert Query.of(query) is query
+    assert Query.of("leave") == Query("leave")
+    bundle = QueryBundle("leave", "picture.png", ["annual"], [0.5])
+    assert Query.of(bundle) == Query("leave", "picture.png", ["annual"], [0.5])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"query_str": None}, "a query is a string"),
+        ({"top_k": 0}, "top_k must be a whole number of at least 1, got 0"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"top_k": True}, "top_k"),
+        ({"timeout_s": 0}, "timeout_s must be a positive number of seconds, got 0"),
+        ({"timeout_s": -1}, "timeout_s"),
+        ({"timeout_s": math.nan}, "timeout_s"),
+        ({"timeout_s": math.inf}, "for no limit leave it out"),
+    ],
+    ids=str,
+)
+def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Query(**{"query_str": "leave", **wrong})  # type: ignore[arg-type]
+
+
+def test_filters_are_checked_where_they_come_in() -> None:
+    with pytest.raises(InvalidFilterError):
+        Query("leave", filters=MetadataFilters(filters=[]))
+    with pytest.raises(InvalidFilterError):
+        Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
+
+
+def test_the_condition_is_the_scope_and_the_filters() -> None:
+    assert Query("leave").condition is None
+    assert Query("leave", filters=ENGLISH).condition == IS_ENGLISH
+    assert Query("leave", scope=Scope("acme")).condition == IS_ACME
+    whole = Query("leave", filters=ENGLISH, scope=Scope("acme"))
+    assert whole.condition == AllOf((IS_ACME, IS_ENGLISH))
+
+
+def test_but_replaces_numbers_and_joins_the_context() -> None:
+    query = Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
+    changed = query.but(top_k=7, context={"b": 2})
+    assert (changed.top_k, changed.timeout_s, changed.context) == (7, 5, {"a": 1, "b": 2})
+    assert query == Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
+
+
+def test_but_narrows_filters_and_scope() -> None:
+    query = Query("leave", filters=ENGLISH, scope=Scope("acme"))
+    changed = query.but(filters=RECENT, scope=Scope("acme", ["a"]))
+    assert changed.scope == Scope("acme", ["a"])
+    fits = {"tenant_id": "acme", "kb_id": "a", "lang": "en", "year": 2024}
+    assert matches(changed.condition, fits)
+    for key in fits:
+        assert not matches(changed.condition, {**fits, key: "other"})
+    with pytest.raises(ScopeError):
+        query.but(scope=Scope("globex"))
+
+
+def test_but_without_anything_is_the_same_query() -> None:
+    query = Query("leave", "picture.png", ["annual"], [0.5], ENGLISH, Scope("acme"), 3, 5.0, {})
+    assert query.but() == query
+    assert query.but() is not query
+
+
+def test_a_leg_gets_everything_but_the_number_of_hits_and_the_time() -> None:
+    query = Query("leave", None, ["annual"], [0.5], ENGLISH, Scope("acme"), 3, 5.0, {"a": 1})
+    before = copy.deepcopy(query)
+    child = query.for_child(top_k=9)
+    assert (child.top_k, child.timeout_s) == (9, None)
+    assert query.for_child().top_k is None
+    assert child.condition == query.condition
+    assert (child.query_str, child.custom_embedding_strs, child.embedding, child.context) == (
+        "leave",
+        ["annual"],
+        [0.5],
+        {"a": 1},
+    )
+    assert query == before
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
+def test_a_query_of_nothing_but_space_is_blank(text: str) -> None:
+    assert Query(text).is_blank
+    assert Query(text, custom_embedding_strs=[" "]).is_blank
+    assert not Query(text, embedding=[0.5]).is_blank
+    assert not Query(text, custom_embedding_strs=["leave"]).is_blank
+
+
+def test_a_query_with_text_is_not_blank() -> None:
+    assert not Query("假").is_blank
+
+
+@pytest.mark.parametrize("top_k", [1, 10, 10**6])
+def test_a_number_of_hits_passes(top_k: int) -> None:
+    assert check_top_k(top_k) == top_k
+
+
+def test_narrowed_filters_hold_where_both_hold() -> None:
+    assert narrowed_filters(None, None) is None
+    assert narrowed_filters(ENGLISH, None) is ENGLISH
+    assert narrowed_filters(None, RECENT) is RECENT
+    narrowed = Query("leave", filters=narrowed_filters(ENGLISH, RECENT)).condition
+    assert narrowed == AllOf((IS_ENGLISH, IS_RECENT))

@@ -1,0 +1,43 @@
+"""The README keeps its word: its commands are marked for CI, and its programs run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import llama_retrieval_ext
+from llama_retrieval_ext.cli.program import five_lines
+from llama_retrieval_ext.cli.quickstart import QUESTIONS
+
+TEXT = (Path(llama_retrieval_ext.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+# Those with prompts are doctests.
+PROGRAMS = re.findall(r"^```python\n((?!>>>).*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "test"])
+def test_command_is_one_line_under_its_mark(name: str) -> None:
+    (command,) = re.findall(
+        rf"^<!-- ci:{name} -->\n```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
+    )
+    assert command.count("\n") == 1
+    assert command.startswith("python3 -m venv .venv && .venv/bin/pip install -q ")
+
+
+def test_first_program_is_the_one_the_quickstart_prints() -> None:
+    assert PROGRAMS[0].rstrip() == five_lines(QUESTIONS[0])
+
+
+def test_programs_run_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for program in PROGRAMS:
+        exec(program, names)
+    out = capsys.readouterr().out
+    assert "except" in out
+    assert out.splitlines()[-1].startswith("python/")
+
+
+def test_links_to_files_lead_somewhere() -> None:
+    root = Path(llama_retrieval_ext.__file__).parents[1]
+    named = re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", TEXT)
+    assert named
+    assert [name for name in named if not (root / name).exists()] == []

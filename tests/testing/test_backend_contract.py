@@ -1,0 +1,94 @@
+"""The contract accepts a backend that keeps it, and tells one that does not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+
+
+class TestFullBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, embed_model: BaseEmbedding) -> Backend:
+        return FakeBackend(sample_nodes(embed_model))
+
+
+class TestBackendWithoutKeywords(BackendContract):
+    @pytest.fixture
+    def backend(self, embed_model: BaseEmbedding) -> Backend:
+        return FakeBackend(
+            sample_nodes(embed_model), capabilities=Capabilities(dense=EVERYTHING.dense)
+        )
+
+
+class TestBackendWithoutVectors(BackendContract):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return FakeBackend(
+            sample_nodes(), capabilities=Capabilities(keyword=ScoreRange("bm25", low=0.0))
+        )
+
+
+class LeakyBackend(FakeBackend):
+    def shows(self, node: TextNode, condition: Condition | None) -> bool:
+        return True
+
+
+class GenerousBackend(FakeBackend):
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        return super().keyword(text, replace(search, top_k=search.top_k + 1))
+
+
+class RandomTies(FakeBackend):
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        call = super().keyword(text, search)
+        return Call(lambda: sorted(call.function(), key=lambda found: -len(found.node.node_id)))
+
+
+class SilentFallback(FakeBackend):
+    """Asked for what it does not declare, it answers with something else."""
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        return self.dense(FakeEmbedding().get_query_embedding(text), search)
+
+
+def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Found]]]]:
+    return [backend.keyword]
+
+
+def test_a_leak_fails_the_contract() -> None:
+    leaky = LeakyBackend(sample_nodes(FakeEmbedding()))
+    with pytest.raises(AssertionError):
+        BackendContract().test_a_scope_shows_what_belongs_to_it_and_only_that(asks(leaky), ACME)
+    with pytest.raises(AssertionError):
+        BackendContract().test_no_match_gives_nothing(asks(leaky))
+    with pytest.raises(AssertionError):
+        BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
+            asks(leaky), SAMPLE_CONDITIONS["EQ a string"]
+        )
+
+
+@pytest.mark.parametrize("backend", [GenerousBackend, RandomTies])
+def test_a_wrong_order_or_number_fails_the_contract(backend: type[FakeBackend]) -> None:
+    wrong = backend(sample_nodes(FakeEmbedding()))
+    with pytest.raises(AssertionError):
+        BackendContract().test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
+            asks(wrong), 1
+        )
+
+
+def test_a_silent_fallback_fails_the_contract() -> None:
+    model = FakeEmbedding()
+    wrong = SilentFallback(sample_nodes(model), capabilities=Capabilities(dense=EVERYTHING.dense))
+    with pytest.raises(pytest.fail.Exception):
+        BackendContract().test_a_kind_of_search_that_is_not_declared_is_refused(wrong, model)

@@ -1,0 +1,142 @@
+"""The contract accepts retrievers that keep it, and tells those that do not."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit, as_hit, ordered
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+
+class PlainRetriever(Retriever):
+    """Vector search over a list of nodes."""
+
+    def __init__(self, nodes: Sequence[TextNode] | None = None, *, top_k: int = 5) -> None:
+        super().__init__(top_k=top_k)
+        self.model = FakeEmbedding()
+        self.backend = FakeBackend(sample_nodes(self.model) if nodes is None else nodes)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        embedding = yield from embed(query, self.model)
+        search = Search(query.top_k or 1, query.condition, query.scope)
+        found = yield self.backend.dense(embedding, search)
+        return [Hit(node=each.node, score=each.score, source=self.name) for each in found]
+
+
+class BestOf(Retriever):
+    """The best score that any leg gives to a node."""
+
+    def __init__(self, *retrievers: Retriever) -> None:
+        super().__init__(top_k=5)
+        self.legs = [Leg(f"leg {place}", each) for place, each in enumerate(retrievers)]
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        answers = yield from ask([Ask(leg, query, query.top_k) for leg in self.legs])
+        hits = [as_hit(hit, source=self.name) for answer in answers for hit in answer or ()]
+        return ordered(hits)[: query.top_k]
+
+
+class TestPlainRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        return PlainRetriever()
+
+    @pytest.fixture
+    def empty_retriever(self) -> Retriever:
+        return PlainRetriever([])
+
+
+class TestCompositeNestedThreeDeep(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        return BestOf(BestOf(PlainRetriever(), BestOf(PlainRetriever())), PlainRetriever())
+
+
+class TooMany(PlainRetriever):
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return super()._retrieve(Query(query_bundle.query_str, top_k=100))
+
+
+class WorstFirst(PlainRetriever):
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        hits = yield from super()._plan(query)
+        return hits[::-1]
+
+
+class Nameless(PlainRetriever):
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        hits = yield from super()._plan(query)
+        return [hit.model_copy(update={"source": ""}) for hit in hits]
+
+
+class Writer(PlainRetriever):
+    """Writes into the query, as LlamaIndex's vector retriever does."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        query_bundle.embedding = self.model.get_query_embedding(query_bundle.query_str)
+        return super()._retrieve(query_bundle)
+
+
+class Hoarder(PlainRetriever):
+    """Gives the same objects every time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: dict[str, list[Hit]] = {}
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        if query.query_str not in self.cache:
+            self.cache[query.query_str] = yield from super()._plan(query)
+        return self.cache[query.query_str]
+
+
+class Blabber(PlainRetriever):
+    """Knows no scope and no filter."""
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        everybody = Query(query.query_str, top_k=query.top_k)
+        return (yield from super()._plan(everybody))
+
+
+class Addressed(PlainRetriever):
+    def __repr__(self) -> str:
+        return object.__repr__(self)
+
+
+CONTRACT = RetrieverContract()
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (TooMany, lambda wrong: CONTRACT.test_there_are_at_most_top_k_hits(wrong, 3)),
+        (WorstFirst, CONTRACT.test_the_best_hit_comes_first_and_equal_scores_go_by_node_id),
+        (Nameless, CONTRACT.test_every_hit_says_where_it_came_from),
+        (Writer, CONTRACT.test_the_query_is_not_changed),
+        (Hoarder, CONTRACT.test_what_is_done_to_a_hit_does_not_show_in_the_next_answer),
+        (Blabber, CONTRACT.test_each_tenant_has_an_answer_and_they_share_nothing),
+        (Blabber, CONTRACT.test_threads_with_scopes_of_their_own_do_not_meet),
+        (
+            Blabber,
+            lambda wrong: CONTRACT.test_a_bound_scope_shows_what_belongs_to_it_and_only_that(
+                wrong, ACME
+            ),
+        ),
+        (Addressed, CONTRACT.test_its_representation_tells_what_it_is_and_stays_the_same),
+    ],
+)
+def test_a_broken_promise_fails_the_contract(
+    broken: Callable[[], Retriever], promise: Callable[[Retriever], None]
+) -> None:
+    with pytest.raises(AssertionError):
+        promise(broken())
