@@ -17,14 +17,15 @@ class Contribution:
 
     Attributes:
         leg: Name of the leg.
-        rank: Where the leg had it, from 1.
+        rank: Where the leg had it, from 1; None where the leg did not find it and votes all the
+            same, as in `Borda`.
         score: The leg's own score, as it came; None from a retriever that gives none.
         weight: The leg's weight in the fusion.
         share: What the leg added to the fused score; the shares of additive fusions sum to it.
     """
 
     leg: str
-    rank: int
+    rank: int | None
     score: float | None
     weight: float
     share: float

@@ -1,6 +1,6 @@
 """Several retrievers, fused, under the name and arguments of LlamaIndex's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -12,17 +12,22 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.branches import Branches, branches
 from llama_retrieval_ext.stages.fused import Fused
-from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stages.fusion import Fusion, Unscored, Weights
 from llama_retrieval_ext.stages.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
 from llama_retrieval_ext.stages.rrf import RRF
 from llama_retrieval_ext.stages.score_fusions import Max
 
-_MODES: Final[Mapping[str, type[Fusion]]] = {
-    FUSION_MODES.RECIPROCAL_RANK.value: RRF,
-    FUSION_MODES.RELATIVE_SCORE.value: RelativeScore,
-    FUSION_MODES.DIST_BASED_SCORE.value: DistributionBased,
-    FUSION_MODES.SIMPLE.value: Max,
+# Hits without a score have a score of 0 in LlamaIndex; refusing them would break who moves over.
+_MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
+    FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
+    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: RelativeScore(
+        weights, unscored=Unscored.ZERO
+    ),
+    FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: DistributionBased(
+        weights, unscored=Unscored.ZERO
+    ),
+    FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
 }
 
 
@@ -109,4 +114,4 @@ def _fusion(
         raise ConfigurationError(
             f"there is no fusion mode {mode!r}; use one of {', '.join(_MODES)}, or a Fusion"
         )
-    return _MODES[value](weights=weights)  # type: ignore[call-arg]  # every one of them has weights
+    return _MODES[value](weights)

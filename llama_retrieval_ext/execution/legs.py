@@ -29,8 +29,8 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.trace import describe
 
-# Errors of the caller, not of a source: leaving the leg out would hide them.
-_MISTAKES = (
+# Errors of the caller, not of a source: leaving out the leg, or the stage, would hide them.
+MISTAKES = (
     CompositionError,
     ConfigurationError,
     DimensionMismatchError,
@@ -156,7 +156,7 @@ def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
             hits: list[NodeWithScore] = yield from retrieval(
                 leg.retriever, this.query, top_k=this.top_k or leg.top_k
             )
-        except (*_MISTAKES, CircuitOpenError):
+        except (*MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
             pause_s = leg.backoff_s * 2**attempt
@@ -196,7 +196,7 @@ def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithS
     if outcome.error is None:
         this.leg.breaker.succeeded()
         return outcome.result()
-    if isinstance(outcome.error, _MISTAKES):
+    if isinstance(outcome.error, MISTAKES):
         raise outcome.error
     if not isinstance(outcome.error, CircuitOpenError):
         this.leg.breaker.failed()

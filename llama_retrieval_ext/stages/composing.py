@@ -1,13 +1,14 @@
 """What ``>>`` and ``|`` mean between the kinds of stage: what fits, and what to write instead."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.stages.advice import grouped, instead, side, written
 from llama_retrieval_ext.stages.branches import Branches, unique_legs
 from llama_retrieval_ext.stages.chains import FanOutChain, RefineChain, RewriteChain
 from llama_retrieval_ext.stages.fused import Fused
@@ -21,7 +22,8 @@ from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "rewrite": (Rewrite,),
     "fan-out": (FanOut,),
-    "retriever": (BaseRetriever, Leg),
+    "retriever": (BaseRetriever,),
+    "leg": (Leg,),
     "branches": (Branches,),
     "fusion": (Fusion, FusionChain),
     "refine": (Refine, BaseNodePostprocessor),
@@ -39,31 +41,33 @@ def then(left: object, right: object) -> object:
         return NotImplemented
     build = _THEN.get(kinds)  # type: ignore[arg-type]  # None was ruled out
     if build is None:
-        advice = _INSTEAD.get(kinds, _ANY_ORDER)  # type: ignore[arg-type]  # None was ruled out
         raise CompositionError(
-            f"a {kinds[1]} cannot follow a {kinds[0]}: {left!r} >> {right!r}; "
-            + advice.format(left=repr(left), right=repr(right))
+            f"a {kinds[1]} cannot follow a {kinds[0]}: {written(left)} >> {written(right)}; "
+            + instead(kinds, left, right)
         )
     return build(left, right)
 
 
 def beside(left: object, right: object) -> Branches:
-    """What ``left | right`` is.
+    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all.
 
     Raises:
         CompositionError: One of them is no retriever.
     """
-    for part in (left, right):
-        if _kind(part) not in {"retriever", "branches"}:
-            raise CompositionError(
-                f"only retrievers stand side by side, got {left!r} | {right!r}; "
-                "put what follows behind a fusion: (a | b) >> RRF() >> ..."
-            )
+    kinds = _kind(left), _kind(right)
+    if None in kinds:
+        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
+    if not _SIDES.issuperset(kinds):
+        follows = f"one follows the other: {written(left)} >> {grouped(right)}"
+        raise CompositionError(
+            f"only retrievers stand side by side, got {written(left)} | {written(right)}; "
+            + (follows if kinds in _THEN else instead(kinds, left, right))
+        )
     for part in (left, right):
         if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
             raise CompositionError(
-                f"{part!r} still needs a fusion before anything stands beside it; write "
-                f"({part!r} >> RRF()) | ..."
+                f"{part!r} still needs a fusion before anything stands beside it: "
+                f"({side(left)}) | ({side(right)})"
             )
     return Branches(unique_legs([*_legs(left), *_legs(right)]))
 
@@ -91,17 +95,28 @@ def _refines(stage: Refine | BaseNodePostprocessor) -> tuple[Refine, ...]:
     return stage.stages if isinstance(stage, RefineChain) else (stage,)
 
 
-def _rewrite_retriever(rewrite: Rewrite, retriever: Any) -> Pipeline:  # noqa: ANN401
-    source = retriever.retriever if isinstance(retriever, Leg) else retriever
-    if type(source) is Pipeline:
-        before = (*_rewrites(rewrite), *source.rewrites)
-        return Pipeline(source.source, rewrites=before, refines=source.refines)
-    return Pipeline(source, rewrites=_rewrites(rewrite))
+# What is more than its stages stays whole: taken apart, it would lose its limit, filter or scope.
+def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
+    return type(source) is Pipeline and source.is_plain
 
 
-def _retriever_refine(retriever: Any, refine: Refine) -> Pipeline:  # noqa: ANN401
-    source = retriever.retriever if isinstance(retriever, Leg) else retriever
-    if type(source) is Pipeline:
+def _is_flat_fusion(source: BaseRetriever) -> TypeGuard[Fused]:
+    return type(source) is Fused and source.is_plain
+
+
+def _rewrite_retriever(rewrite: Rewrite, source: BaseRetriever) -> Fused | Pipeline:
+    if _is_flat_fusion(source):
+        return Fused(_rewrite_branches(rewrite, source.branches), source.fusion)
+    if not _is_flat(source):
+        return Pipeline(source, rewrites=_rewrites(rewrite))
+    if _is_flat_fusion(source.source) and not source.rewrites:
+        return Pipeline(_rewrite_retriever(rewrite, source.source), refines=source.refines)
+    before = (*_rewrites(rewrite), *source.rewrites)
+    return Pipeline(source.source, rewrites=before, refines=source.refines)
+
+
+def _retriever_refine(source: BaseRetriever, refine: Refine) -> Pipeline:
+    if _is_flat(source):
         behind = (*source.refines, *_refines(refine))
         return Pipeline(source.source, rewrites=source.rewrites, refines=behind)
     return Pipeline(source, refines=_refines(refine))
@@ -114,9 +129,12 @@ def _rewrite_branches(rewrite: Rewrite, legs: Branches) -> Branches:
 def _fan_out(stage: FanOut, legs: object) -> Branches:
     made = _branches(legs)
     if made.fan_out is not None:
-        raise CompositionError(f"{made!r} fans out already; fuse it before another fan-out")
+        raise CompositionError(
+            f"{made!r} fans out already; fuse it first: {stage!r} >> ({made!r} >> RRF())"
+        )
     if made.rewrites:
-        raise CompositionError(f"put the rewrites of {made!r} before the fan-out {stage!r}")
+        right = " >> ".join(map(repr, (*made.rewrites, stage, Branches(made.legs))))
+        raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
     if isinstance(stage, FanOutChain):
         return Branches(made.legs, stage.rewrites, stage.fan)
     return Branches(made.legs, (), stage)
@@ -134,32 +152,17 @@ def _fusion_refine(fusion: Fusion | FusionChain, refine: Refine) -> FusionChain:
     return FusionChain(fusion, _refines(refine))
 
 
+_SIDES = frozenset({"retriever", "leg", "branches"})
 _THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
     ("rewrite", "rewrite"): lambda a, b: RewriteChain((*_rewrites(a), *_rewrites(b))),
     ("rewrite", "fan-out"): lambda a, b: FanOutChain.of(_rewrites(a), b),
     ("rewrite", "retriever"): _rewrite_retriever,
     ("rewrite", "branches"): _rewrite_branches,
     ("fan-out", "retriever"): _fan_out,
+    ("fan-out", "leg"): _fan_out,
     ("fan-out", "branches"): _fan_out,
     ("retriever", "refine"): _retriever_refine,
     ("branches", "fusion"): _branches_fusion,
     ("fusion", "refine"): _fusion_refine,
     ("refine", "refine"): lambda a, b: RefineChain((*_refines(a), *_refines(b))),
-}
-
-_ANY_ORDER = (
-    "the order is: rewrites >> (a | b) >> fusion >> refinements, or rewrites >> a >> refinements"
-)
-_INSTEAD: Mapping[tuple[str, str], str] = {
-    ("branches", "refine"): "put a Fusion between them: {left} >> RRF() >> {right}",
-    ("branches", "retriever"): "put retrievers side by side: {left} | {right}",
-    ("retriever", "retriever"): "put retrievers side by side: ({left} | {right}) >> RRF()",
-    ("retriever", "fusion"): "a fusion needs several rankings: ({left} | other) >> {right}",
-    ("retriever", "rewrite"): "a rewrite stands before the retriever: {right} >> {left}",
-    ("refine", "retriever"): "a refinement stands behind the retriever: {right} >> {left}",
-    ("refine", "fusion"): "a refinement stands behind the fusion: ... >> {right} >> {left}",
-    ("fan-out", "refine"): "a fan-out needs a retriever: {left} >> retriever >> RRF() >> {right}",
-    ("fan-out", "fusion"): "a fan-out needs a retriever: {left} >> retriever >> {right}",
-    ("rewrite", "refine"): "a retriever stands between them: {left} >> retriever >> {right}",
-    ("rewrite", "fusion"): "retrievers stand between them: {left} >> (a | b) >> {right}",
 }

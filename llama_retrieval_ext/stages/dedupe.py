@@ -66,14 +66,15 @@ class Dedupe(Refine):
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
         """The plan for the hits that are not repeated."""
-        if self.by is Alike.NEARLY:
-            # Away from the event loop: this reads every word of every hit.
-            kept: list[Hit] = yield Call(lambda: self._unlike(hits))
-            return kept
-        same = _node_id if self.by is Alike.ID else _content
-        return list(_first(hits, same))
+        if self.by is Alike.ID:
+            return list(_first(hits, _node_id))
+        # Away from the event loop: this reads every word of every hit.
+        kept: list[Hit] = yield Call(lambda: self._unlike(hits))
+        return kept
 
     def _unlike(self, hits: Sequence[Hit]) -> list[Hit]:
+        if self.by is Alike.CONTENT:
+            return list(_first(hits, _content))
         once = list(_first(hits, _node_id))
         keep = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)
         return [hit for hit, kept in zip(once, keep, strict=True) if kept]

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.ranking import Hit
@@ -55,8 +55,10 @@ class EmbeddingRerank(Reranker):
         # An embedding that the query came with is of the retriever's model.
         question = yield from embed(replace(query, embedding=None), self.embed_model)
         vectors = yield from text_embeddings(hits, self.embed_model)
-        rows = matrix([vectors[hit.node.node_id] for hit in hits], dim=len(question))
-        scores = cosines(rows, question).tolist()
+        texts = [vectors[hit.node.node_id] for hit in hits]
+        scores: list[float] = yield Call(
+            lambda: cosines(matrix(texts, dim=len(question)), question).tolist()
+        )
         best = sorted(range(len(hits)), key=lambda place: (-scores[place], hits[place].node_id))
         picks = [(place, scores[place]) for place in best[: self.top_k]]
         return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)

@@ -1,10 +1,12 @@
 """Legs and the fusion behind them."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
@@ -13,7 +15,9 @@ from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.branches import Branches
 from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rewriting import rewritten
+from llama_retrieval_ext.stages.rewriting import fanned_out, rewritten
+
+FUSION: Final = "fusion"
 
 
 class Fused(Retriever):
@@ -30,7 +34,8 @@ class Fused(Retriever):
         name: Name in traces and ``Hit.source``.
 
     Raises:
-        ConfigurationError: The fusion's weights do not fit the legs.
+        ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
+            range.
     """
 
     def __init__(
@@ -41,13 +46,18 @@ class Fused(Retriever):
         top_k: int | None = None,
         min_success: int = 1,
         filters: MetadataFilters | None = None,
-        name: str = "fusion",
+        name: str = FUSION,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
         self.branches = branches
         self.fusion = fusion
         self.min_success = min_success
         legs = branches.legs
+        if not 0 <= min_success <= len(legs):
+            raise ConfigurationError(
+                f"min_success must be between 0 and the number of legs, {len(legs)}, "
+                f"got {min_success}"
+            )
         self.weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
@@ -67,6 +77,13 @@ class Fused(Retriever):
         """The fusion, behind what happens to the query."""
         before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
         return " >> ".join(repr(stage) for stage in before if stage is not None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
+        own = (self.top_k, self.filters, self.scope)
+        named = self.name != FUSION or self.requires_scope
+        return not named and self.min_success == 1 and own == (None, None, None)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)
@@ -104,7 +121,7 @@ class Fused(Retriever):
         changed = yield from rewritten(for_legs, self.branches.rewrites)
         if self.branches.fan_out is None:
             return [changed]
-        return (yield from self.branches.fan_out.fan_out(changed))
+        return (yield from fanned_out(changed, self.branches.fan_out))
 
     def __repr__(self) -> str:
         return f"{self.branches!r} >> {self.fusion!r}"

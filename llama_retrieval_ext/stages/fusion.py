@@ -14,6 +14,7 @@ from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.stages.normalisation import Normalisation
 from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.refine import Refine
 
@@ -21,10 +22,14 @@ Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 
 class Unscored(Enum):
-    """What a fusion by scores does with a hit that has none, as some retrievers return."""
+    """What a fusion by scores does with a hit that has none, as some retrievers return.
+
+    It is refused with an error, left out, or found with nothing to add: its share is 0.
+    """
 
     REFUSE = "refuse"
     LEAVE_OUT = "leave_out"
+    ZERO = "zero"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -44,18 +49,24 @@ class LegRanking:
     hits: Mapping[str, float | None]
     weight: float
 
-    def scores(self, unscored: Unscored) -> dict[str, float]:
-        """Raw score of every id; one without a score is refused or left out.
+    def weighted(
+        self, normalise: Normalisation, unscored: Unscored, *, weight: float
+    ) -> Mapping[str, float]:
+        """Weight times normalised score of every id.
 
         Raises:
             ScoreError: One is not finite, or None and to be refused.
         """
-        skip = unscored is Unscored.LEAVE_OUT
-        return {
+        refused = unscored is Unscored.REFUSE
+        scores = {
             node_id: finite_score(node_id, score)
             for node_id, score in self.hits.items()
-            if not (skip and score is None)
+            if refused or score is not None
         }
+        shares = {id_: weight * score for id_, score in normalise.apply(scores).items()}
+        if unscored is Unscored.ZERO and len(scores) < len(self.hits):
+            return {**dict.fromkeys(self.hits, 0.0), **shares}
+        return shares
 
 
 class FusedId(NamedTuple):
@@ -99,7 +110,7 @@ class Fusion(Operand, ABC):
 
         Args:
             rankings: The legs that answered, by name.
-            weights: Weight of each leg, by name; None weighs all alike.
+            weights: Weight of each leg, by name; None for the fusion's own.
             top_k: How many hits to return; None for all.
             source: What the hits name as their source.
 
@@ -128,10 +139,18 @@ class Fusion(Operand, ABC):
         top_k: int | None = None,
     ) -> list[FusedId]:
         """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
-        legs = _counted(rankings, weights)
+        legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
         top = ranked(self.combine(shares))[:top_k]
         return _with_contributions(top, legs, shares)
+
+    def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
+        own, names = self.weights, list(rankings)
+        if own is None or not names:
+            return None
+        if isinstance(own, Mapping):  # it may name legs that did not answer
+            own = [own.get(name, 1.0) for name in names]
+        return resolved_weights(own, names, ())
 
     def __repr__(self) -> str:
         return concise_repr(self)
@@ -221,5 +240,10 @@ def _with_contributions(
             if node_id in given and node_id in share:
                 given[node_id].append(
                     Contribution(leg.name, rank, score, leg.weight, share[node_id])
+                )
+        if len(share) > len(leg.hits):  # the leg votes on what it did not find
+            for node_id in given.keys() & share.keys() - leg.hits.keys():
+                given[node_id].append(
+                    Contribution(leg.name, None, None, leg.weight, share[node_id])
                 )
     return [FusedId(node_id, score, tuple(given[node_id])) for node_id, score in top]

@@ -25,7 +25,7 @@ _LABELLED: Final = re.compile(
 )
 # "3: 7", "[3] relevance 7/10", "3, 7": nothing else on the line.
 _PAIR: Final = re.compile(
-    r"[\s*•\[(]*(\d{1,4})[\])]?[\s:：,，.|*=>–—-]+(?:[^\W\d]+[\s:：=*]*)?"
+    r"[\s*•\[(]*(\d{1,4})[\])]?[\s:：,，.|*=–—-]+(?:[^\W\d]+[\s:：=*]*)?"
     + _NUMBER
     + r"(?:\s*/\s*10)?[\s*.|)]*"
 )

@@ -10,8 +10,9 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.operand import Operand
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.stages.branches import Branches
-    from llama_retrieval_ext.stages.pipeline import Pipeline
+    from llama_retrieval_ext.stages.retriever import Retriever
 
 
 class Rewrite(Operand, ABC):
@@ -29,7 +30,7 @@ class Rewrite(Operand, ABC):
     @overload
     def __rshift__(self, other: "FanOut") -> "FanOut": ...
     @overload
-    def __rshift__(self, other: BaseRetriever) -> "Pipeline": ...
+    def __rshift__(self, other: BaseRetriever) -> "Retriever": ...
     @overload
     def __rshift__(self, other: "Branches") -> "Branches": ...
     def __rshift__(self, other: object) -> object:
@@ -45,11 +46,7 @@ class FanOut(Operand, ABC):
     def fan_out(self, query: Query) -> Plan[list[Query]]:
         """The plan for the queries to ask, at least one; copies that differ in their text."""
 
-    @overload
-    def __rshift__(self, other: BaseRetriever) -> "Branches": ...
-    @overload
-    def __rshift__(self, other: "Branches") -> "Branches": ...
-    def __rshift__(self, other: object) -> object:
+    def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
         from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds
 
-        return then(self, other)
+        return then(self, other)  # type: ignore[return-value]  # by the table there

@@ -3,23 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
 from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.normalisation import Normalisation
-
-
-def weighted_scores(
-    legs: Sequence[LegRanking], normalise: Normalisation, unscored: Unscored
-) -> list[Mapping[str, float]]:
-    """Weight times normalised score, one mapping a leg."""
-    return [
-        {
-            node_id: leg.weight * score
-            for node_id, score in normalise.apply(leg.scores(unscored)).items()
-        }
-        for leg in legs
-    ]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,7 +29,7 @@ class Max(Fusion):
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times raw score."""
-        return weighted_scores(legs, Normalisation.NONE, self.unscored)
+        return [leg.weighted(Normalisation.NONE, self.unscored, weight=leg.weight) for leg in legs]
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The best share of every id."""
@@ -57,6 +45,9 @@ class CombMNZ(Fusion):
         normalise: The common scale; it must not give negative scores.
         unscored: What happens to a hit without a score.
 
+    Raises:
+        ConfigurationError: The scale has negative scores.
+
     Source:
         `llama_retrieval_ext.formulas.comb_mnz`.
     """
@@ -65,9 +56,16 @@ class CombMNZ(Fusion):
     normalise: Normalisation = Normalisation.MIN_MAX
     unscored: Unscored = Unscored.REFUSE
 
+    def __post_init__(self) -> None:
+        if self.normalise is Normalisation.Z_SCORE:
+            raise ConfigurationError(
+                "CombMNZ multiplies scores by the number of legs, which makes negative ones worse "
+                "for being found often; Z_SCORE has such, MIN_MAX and RANK have not"
+            )
+
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times normalised score."""
-        return weighted_scores(legs, self.normalise, self.unscored)
+        return [leg.weighted(self.normalise, self.unscored, weight=leg.weight) for leg in legs]
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The sum of the shares of every id times their number."""

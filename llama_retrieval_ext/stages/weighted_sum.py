@@ -31,8 +31,7 @@ class WeightedSum(Fusion):
         >>> cosine = [NodeWithScore(node=n, score=s) for n, s in zip(nodes, (0.9, 0.1))]
         >>> bm25 = [NodeWithScore(node=n, score=s) for n, s in zip(nodes[::-1], (7.0, 3.0))]
         >>> fusion = WeightedSum(weights={"cosine": 3, "bm25": 1})
-        >>> [(hit.node_id, hit.score) for hit in fusion.fuse(
-        ...     {"cosine": cosine, "bm25": bm25}, weights={"cosine": 3, "bm25": 1})]
+        >>> [(hit.node_id, hit.score) for hit in fusion.fuse({"cosine": cosine, "bm25": bm25})]
         [('a', 0.75), ('b', 0.25)]
 
     """
@@ -45,9 +44,5 @@ class WeightedSum(Fusion):
         """Weight as a part of all weights, times the normalised score."""
         total = math.fsum(leg.weight for leg in legs)
         return [
-            {
-                node_id: leg.weight / total * score
-                for node_id, score in self.normalise.apply(leg.scores(self.unscored)).items()
-            }
-            for leg in legs
+            leg.weighted(self.normalise, self.unscored, weight=leg.weight / total) for leg in legs
         ]

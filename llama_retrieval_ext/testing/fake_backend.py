@@ -32,7 +32,7 @@ class FakeBackend:
     Examples:
         >>> backend = FakeBackend([TextNode(id_="n1", text="annual leave")])
         >>> found = backend.keyword("leave days", Search(top_k=5)).function()
-        >>> [(node.node_id, score) for node, score in found]
+        >>> [(each.node_id, each.score) for each in found]
         [('n1', 1.0)]
 
     """

@@ -28,7 +28,7 @@ class Tokenizer:
 
     A value: its fields are all there is to it, equal tokenizers give equal tokens, and
     ``Tokenizer.from_dict(tokenizer.to_dict())`` is the same one. It may be shared by threads,
-    pickled and copied; its caches (some 25 MB when full of ordinary text) are made at first
+    pickled and copied; its caches (some 50 MB when full) are made at first
     use and stay behind.
 
     Text is brought to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words of

@@ -73,6 +73,20 @@ class NoNodesStore(NodeStore):
         raise NotImplementedError("get_nodes not implemented")
 
 
+class AsyncStore(NodeStore):
+    """A store with an async way of its own."""
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        return self.get_nodes(node_ids, filters)
+
+
+class AsyncNoNodesStore(NoNodesStore):
+    async def aget_nodes(self, *_: object, **__: object) -> list[BaseNode]:
+        raise NotImplementedError("get_nodes not implemented")
+
+
 def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
     return [
         Hit(
@@ -126,8 +140,11 @@ def test_what_found_a_hit_and_with_what_score_stays_known() -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_m2_embeddings_come_from_the_store_where_nodes_have_none(*, asynchronous: bool) -> None:
-    store = NodeStore()
+@pytest.mark.parametrize("kind", [NodeStore, AsyncStore])
+def test_m2_embeddings_come_from_the_store_where_nodes_have_none(
+    kind: type[NodeStore], *, asynchronous: bool
+) -> None:
+    store = kind()
     bare = hits(dict.fromkeys(VECTORS))
     source = FakeRetriever([(hit.node_id, hit.score) for hit in bare])
     pipeline = Pipeline(source, refines=[MMR(store=store)])
@@ -204,6 +221,12 @@ def test_without_a_way_to_an_embedding_the_message_says_what_to_pass(
 ) -> None:
     with pytest.raises(ConfigurationError, match=what):
         run(stage.refine(query, hits(dict.fromkeys(VECTORS))))
+
+
+async def test_an_async_store_that_gives_no_nodes_is_told_as_well() -> None:
+    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=AsyncNoNodesStore())
+    with pytest.raises(ConfigurationError, match="AsyncNoNodesStore cannot give nodes"):
+        await pipeline.aretrieve(QUERY)
 
 
 def test_embeddings_of_two_models_are_a_mistake_that_is_told() -> None:

@@ -13,6 +13,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.stores.embedded.payload import EXACT
 from llama_retrieval_ext.stores.points.clauses import (
     Clause,
     Contains,
@@ -61,18 +62,86 @@ def _path(key: str) -> str:
     return f'"{key}"'
 
 
-def _equal_at(key: str, operator: str, *values: Scalar) -> _At:
-    texts = tuple(_writable(key, value) for value in values if isinstance(value, str))
-    bounds = [
-        {**exact_bounds(key, value, "gte"), "lte": value}
-        for value in values
-        if not isinstance(value, str) and _is_exact(key, value, operator)
-    ]
+def _equal(key: str, *values: Scalar) -> _At:
+    texts = tuple(_utf8(key, value) for value in values if isinstance(value, str))
+    numbers = [_exact(key, value) for value in values if not isinstance(value, str)]
 
     def at(path: str) -> Clause:
-        clauses: list[Clause] = [Within(path, **bound) for bound in bounds]
+        # Ranges, because as values the engine tells 3 from 3.0.
+        clauses: list[Clause] = [Within(path, gte=number, lte=number) for number in numbers]
         if texts:
             clauses.append(Equals(path, texts))
         return any_of(clauses)
 
     return at
+
+
+def _exact(key: str, number: float) -> float:
+    if abs(number) >= EXACT:
+        raise UnsupportedFilterError(
+            f"LlamaIndex's QdrantVectorStore rounds numbers of 2**53 or more, got {number!r} for "
+            f"{key!r}; store such numbers as strings, or open the store by URL",
+            FilterOperator.EQ.name,
+        )
+    return number
+
+
+def _utf8(key: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnsupportedFilterError(
+            f"the filter on {key!r} has a text that UTF-8 cannot hold: {text!r}; leave out its "
+            "lone surrogates",
+            FilterOperator.EQ.name,
+        ) from error
+    return text
+
+
+def _sized(bound: str) -> Written:
+    def write(key: str, value: float) -> Clause:
+        bounds = exact_bounds(key, value, bound)
+        return _no_list(key, lambda path: Within(path, **bounds))
+
+    return write
+
+
+def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
+    if not values:
+        raise UnsupportedFilterError(
+            f"ALL of no values on {key!r} asks whether the field is a list, which Qdrant cannot "
+            "tell; leave the filter out",
+            FilterOperator.ALL.name,
+        )
+    return Group(every=tuple(_list(key, _equal(key, value)) for value in values))
+
+
+def _contains_text(key: str, text: str) -> Clause:
+    written = _utf8(key, text)
+    return _no_list(key, lambda path: Contains(path, written))
+
+
+def _in_any_case(key: str, _: str) -> Clause:
+    raise UnsupportedFilterError(
+        f"the filter on {key!r}: the payload of LlamaIndex's QdrantVectorStore has no text in "
+        "lower case, and Qdrant compares as it stands; use TEXT_MATCH, or open the store by URL",
+        FilterOperator.TEXT_MATCH_INSENSITIVE.name,
+    )
+
+
+_OPERATORS: Final[Mapping[FilterOperator, Written]] = {
+    FilterOperator.EQ: lambda key, value: _no_list(key, _equal(key, value)),
+    FilterOperator.NE: lambda key, value: negated(_no_list(key, _equal(key, value))),
+    FilterOperator.IN: lambda key, values: _no_list(key, _equal(key, *values)),
+    FilterOperator.NIN: lambda key, values: negated(_no_list(key, _equal(key, *values))),
+    FilterOperator.GT: _sized("gt"),
+    FilterOperator.GTE: _sized("gte"),
+    FilterOperator.LT: _sized("lt"),
+    FilterOperator.LTE: _sized("lte"),
+    FilterOperator.ANY: lambda key, values: _list(key, _equal(key, *values)),
+    FilterOperator.ALL: _has_all,
+    FilterOperator.CONTAINS: lambda key, value: _list(key, _equal(key, value)),
+    FilterOperator.TEXT_MATCH: _contains_text,
+    FilterOperator.TEXT_MATCH_INSENSITIVE: _in_any_case,
+    FilterOperator.IS_EMPTY: lambda key, _: IsEmpty(_path(key)),
+}

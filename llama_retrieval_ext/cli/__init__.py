@@ -1,0 +1,5 @@
+"""The command line, `llama-retrieval`: quickstart, ingest, search."""
+
+from llama_retrieval_ext.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,59 @@
+"""The program: its commands, and what becomes of an error."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from llama_retrieval_ext import __version__
+from llama_retrieval_ext.cli.ingest import ingest
+from llama_retrieval_ext.cli.output import say, say_wrong
+from llama_retrieval_ext.cli.quickstart import quickstart
+from llama_retrieval_ext.cli.search import search
+from llama_retrieval_ext.errors import RetrievalExtError
+
+# Without markup, help is plain text: no boxes in a pipe or a log.
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
+for command in (quickstart, ingest, search):
+    app.command()(command)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the program, and end the process with 0, or with 1 after one line on standard error.
+
+    Args:
+        args: The command line without the program's name; None for the process's own.
+
+    Raises:
+        RetrievalExtError: Something failed, and ``--debug`` asks for the traceback.
+        SystemExit: Always, but then.
+    """
+    given = list(sys.argv[1:] if args is None else args)
+    try:
+        # Taken out here, because it is mostly put behind the command after something failed.
+        app([arg for arg in given if arg != "--debug"])
+    except RetrievalExtError as error:
+        if "--debug" in given:
+            raise
+        say_wrong(str(error))
+        sys.exit(1)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        say(f"llama-retrieval {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error. May stand anywhere.")
+    ] = False,
+) -> None:
+    """Hybrid retrieval over your documents, in an engine that runs in this process."""

@@ -1,0 +1,32 @@
+"""What the quickstart takes from LlamaIndex: sample documents, and a query engine."""
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers.no_text import NoText
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.cli.files import Reading
+from llama_retrieval_ext.samples.python_topics import python_topics
+from llama_retrieval_ext.samples.regulations import zh_safety_laws
+
+
+def samples() -> Reading:
+    """Python's language reference and four Chinese laws."""
+    return Reading([*python_topics(), *zh_safety_laws()])
+
+
+def query_engine_sources(retriever: BaseRetriever, question: str) -> list[NodeWithScore]:
+    """What LlamaIndex's query engine hands to an LLM, which here is not there.
+
+    Args:
+        retriever: Any LlamaIndex retriever.
+        question: What to ask the engine.
+
+    Returns:
+        The source nodes of the engine's response.
+    """
+    # Never asked; without one LlamaIndex looks for OpenAI's.
+    synthesizer = NoText(llm=MockLLM())
+    engine = RetrieverQueryEngine(retriever, response_synthesizer=synthesizer)
+    return engine.query(question).source_nodes

@@ -1,0 +1,94 @@
+"""`llama-retrieval ingest`: put files into a knowledge base."""
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import track
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.output import console, one_line, say, say_aside
+from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.trace import describe
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.cli.files import Reading
+
+_SHOWN = 20
+
+
+def ingest(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False)
+    ],
+    *,
+    kb: Url,
+    embed_model: EmbedModel = "local",
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+) -> None:
+    """Put files into a knowledge base: text, Markdown, HTML, PDF, DOCX, CSV."""
+    place = Place(kb, embed_model, tenant, kb_id)
+    reading = read(paths, place)
+    with place.open() as opened:
+        add(opened, reading, place)
+
+
+def read(paths: Sequence[Path], place: Place) -> "Reading":
+    """What is in files and folders, after saying what could not be read.
+
+    Raises:
+        ConfigurationError: There are none.
+    """
+    # LlamaIndex takes two seconds to import, which --help need not.
+    from llama_retrieval_ext.cli.files import read_files  # noqa: PLC0415
+
+    # What it has to say about a broken file, and it says it three times, is in the file's reason.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    reading = read_files(paths, leave_out=place.folder, watched=_watched)
+    _say_failures({str(file): reason for file, reason in reading.failures.items()})
+    if not reading.documents:
+        names = ", ".join(map(str, paths))
+        raise ConfigurationError(f"nothing to add: no file with text in it at {names}")
+    return reading
+
+
+def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
+    """Add documents, and say what became of them; end the program if none went in."""
+    report = kb.add(reading.documents, scope=place.scope, show_progress=sys.stderr.isatty())
+    say(str(report))
+    _say_failures(report.skipped)
+    _say_failures({name: describe(error) for name, error in report.failures.items()})
+    here = (
+        document.document_id
+        for document in kb.documents(scope=place.scope)
+        if (document.tenant_id, document.kb_id) == (place.tenant_id, place.kb_id)
+    )
+    outdated = reading.outdated(here)
+    for document_id in outdated:
+        kb.delete(document_id, scope=place.scope)
+    if outdated:
+        say(f"{len(outdated)} removed: pages or rows that their files no longer have")
+    if not report.added + report.updated + report.unchanged:
+        raise typer.Exit(1)
+
+
+def _watched(files: list[Path]) -> Iterable[Path]:
+    """The files, with a progress bar while somebody looks."""
+    terminal = console(stderr=True)
+    return track(
+        files, "Reading", console=terminal, transient=True, disable=not terminal.is_terminal
+    )
+
+
+def _say_failures(failures: Mapping[str, str]) -> None:
+    """Say what was left out, and why."""
+    for name, reason in islice(failures.items(), _SHOWN):
+        say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
+    if len(failures) > _SHOWN:
+        say_aside(f"left out {len(failures) - _SHOWN} more", style="yellow")
