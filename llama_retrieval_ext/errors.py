@@ -39,6 +39,19 @@ class RetrievalExtError(Exception):
     # KeyError.__str__ would print the message in quotes.
     __str__ = Exception.__str__
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, so that errors with attributes survive a process pool."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[RetrievalExtError], args: tuple[object, ...], attributes: dict[str, object]
+) -> RetrievalExtError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
 
 class ConfigurationError(RetrievalExtError, ValueError):
     """An argument has a value that cannot work; the message says which would."""
@@ -96,7 +109,15 @@ class ExecutionError(RetrievalExtError, RuntimeError):
 
 
 class DeadlineExceededError(ExecutionError, TimeoutError):
-    """The time of a query, or of one of its legs, ran out."""
+    """The time of a query, or of one of its legs, ran out.
+
+    Attributes:
+        by_query: Whether it was the query's time, rather than the leg's own.
+    """
+
+    def __init__(self, message: str, *, by_query: bool = True) -> None:
+        super().__init__(message)
+        self.by_query = by_query
 
 
 class CircuitOpenError(ExecutionError):

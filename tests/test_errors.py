@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from llama_retrieval_ext import errors
@@ -104,3 +106,26 @@ def test_the_causes_are_a_copy() -> None:
     error = TooFewLegsError("few", causes)
     causes.clear()
     assert error.causes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NodeNotFoundError("no node 'n1'", "n1"),
+        errors.DuplicateNodeError("taken", "n1"),
+        errors.ScopeViolationError("outside", ("n1", "n2")),
+        errors.UnsupportedFilterError("cannot", "any"),
+        errors.TooFewLegsError("too few", {"a": ValueError("x")}),
+        errors.MissingDependencyError("This", "zh"),
+        errors.IngestionError("failed", {"d1": ValueError("x")}),
+        errors.DeadlineExceededError("late", by_query=False),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_survives_pickling(error: errors.RetrievalExtError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert {name: repr(value) for name, value in vars(again).items()} == {
+        name: repr(value) for name, value in vars(error).items()
+    }

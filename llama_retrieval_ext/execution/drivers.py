@@ -119,13 +119,13 @@ async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
 class _Step:
     """A task on its way: with its own deadline and its own step in the trace."""
 
-    __slots__ = ("frame", "limit", "task")
+    __slots__ = ("by_query", "frame", "task")
 
     def __init__(self, task: Task[Any], frame: Frame) -> None:
         trace = None if frame.trace is None else frame.trace.begin(task.name)
         left = frame.remaining_s()
-        own = task.timeout_s is not None and (left is None or task.timeout_s < left)
-        self.limit = f"{task.timeout_s} s" if own else "the time of the query"
+        # Whether the query's time is up before the task's own.
+        self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
         self.task = task
         path = frame.path if task.enters is None else frame.path | {task.enters}
         self.frame = replace(frame.within(task.timeout_s), trace=trace, on_partial=None, path=path)
@@ -153,10 +153,13 @@ class _Step:
         return task.result() if task.done() else self._late()
 
     def _late(self) -> Outcome[Any]:
-        error = DeadlineExceededError(f"{self.task.name!r} did not answer within {self.limit}")
+        limit = "the time of the query" if self.by_query else f"{self.task.timeout_s} s"
+        error = DeadlineExceededError(f"{self.task.name!r} did not answer within {limit}")
         return self._ended(Outcome(error=error))
 
     def _ended(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        if isinstance(outcome.error, DeadlineExceededError):
+            outcome.error.by_query = self.by_query
         if self.frame.trace is not None:
             self.frame.trace.end(result=outcome.value, error=outcome.error)
         return outcome

@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
     ConfigurationError,
+    DeadlineExceededError,
     DimensionMismatchError,
     MissingDependencyError,
     ModelMismatchError,
@@ -33,6 +34,7 @@ from llama_retrieval_ext.trace import describe
 MISTAKES = (
     CompositionError,
     ConfigurationError,
+    DeadlineExceededError,
     DimensionMismatchError,
     MissingDependencyError,
     ModelMismatchError,
@@ -133,6 +135,8 @@ def ask(
         for each, plan in zip(asks, plans, strict=True)
     ]
     outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+    for each, outcome in zip(asks, outcomes, strict=True):
+        _tell_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
     answered = sum(answer is not None for answer in answers)
     if answered < min(min_success, len(asks)):
@@ -192,15 +196,19 @@ def _reported(
     return [reporting(place, plan) for place, plan in enumerate(plans)]
 
 
+def _tell_breaker(leg: Leg, error: BaseException | None) -> None:
+    if error is None:
+        leg.breaker.succeeded()
+    elif isinstance(error, DeadlineExceededError) and error.by_query:
+        return  # an impatient caller says nothing about the source
+    elif not isinstance(error, (*MISTAKES, CircuitOpenError)):
+        leg.breaker.failed()
+
+
 def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithScore] | None:
     if outcome.error is None:
-        this.leg.breaker.succeeded()
         return outcome.result()
-    if isinstance(outcome.error, MISTAKES):
-        raise outcome.error
-    if not isinstance(outcome.error, CircuitOpenError):
-        this.leg.breaker.failed()
-    if this.leg.required:
+    if this.leg.required or isinstance(outcome.error, MISTAKES):
         raise outcome.error
     note_degraded(this.leg.name, outcome.error)
     return None

@@ -1,14 +1,16 @@
 """Follows index nodes: hits that stand for a node, a retriever or a query engine."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
@@ -33,7 +35,7 @@ class ScorePolicy(Enum):
     DECAYED = "decayed"
 
     def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
-        """The score; ``DECAYED`` is the child's own times ``decay``, level by level."""
+        """The score; ``DECAYED`` is the child's own times ``decay``."""
         if parent is None:
             return child
         if child is None or self is ScorePolicy.PARENT:
@@ -49,16 +51,18 @@ class Resolver:
 
     What is wrong does not fail the query: an id that leads nowhere, a circle, or a budget that is
     used up leaves the index node as it is, and the answer is marked degraded. What several index
-    nodes stand for is asked once. Siblings are asked together.
+    nodes stand for is asked once, wherever they stand. Siblings are asked together.
 
     Attributes:
         lookup: What an index node stands for.
         max_depth: How many index nodes deep, at least 1.
-        max_fan_out: How many different targets are followed in one ranking, best first.
+        max_fan_out: How many different ids are followed at each depth, best first.
         policy: How scores of parent and child become one.
-        decay: For ``ScorePolicy.DECAYED``.
+        decay: For ``ScorePolicy.DECAYED``: a factor for each index node on the way.
         report_dangling: Whether an id that leads nowhere degrades the answer. Not where another
             retriever above may know it.
+        response_template: Text of the node made of a query engine's answer, with ``{response}`` and
+            ``{query_str}``.
     """
 
     lookup: Callable[[IndexNode], Target]
@@ -67,78 +71,159 @@ class Resolver:
     policy: ScorePolicy = ScorePolicy.CHILD
     decay: float = 0.7
     report_dangling: bool = False
+    response_template: str = "{response}"
 
-    def resolve(self, hits: Sequence[Hit], query: Query) -> Plan[list[Hit]]:
-        """The plan for the ranking without the index nodes that lead somewhere."""
+    def resolve(
+        self, hits: Sequence[Hit], query: Query, *, inside: Sequence[str] = ()
+    ) -> Plan[list[Hit]]:
+        """The plan for the ranking without the index nodes that lead somewhere.
+
+        Args:
+            hits: The ranking.
+            query: What the hits answer; what they lead to is asked the same.
+            inside: `place` of what the hits came from: an index node that leads there is a circle.
+        """
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
-        return ordered((yield from self._resolve(hits, query, depth=0)))
+        return ordered((yield from _Walk(self, query).through(hits, inside)))
 
-    def _resolve(self, hits: Sequence[Hit], query: Query, *, depth: int) -> Plan[list[Hit]]:
-        targets = self._targets(hits, depth)
-        tasks = [
-            Task(id_, self._follow(id_, target, query, depth), enters=id_)
-            for id_, target in targets.items()
-        ]
-        outcomes: list[Outcome[list[Hit]]] = yield Together(tasks)
-        found = dict(zip(targets, outcomes, strict=True))
-        return [child for hit in hits for child in self._replaced(hit, found)]
 
-    def _targets(self, hits: Sequence[Hit], depth: int) -> dict[str, Target]:
+def place(id_: str, target: Target) -> str:
+    """What tells one target from another: the same id may mean something else elsewhere."""
+    return f"{id_}@{id(target):x}"
+
+
+def objects_by_id(
+    objects: Sequence[IndexNode] | None, object_map: Mapping[str, object] | None
+) -> dict[str, object]:
+    """What index nodes stand for, by their id, from LlamaIndex's two arguments for it."""
+    return {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A hit, and what was entered on the way to it. Its score is that of the whole way."""
+
+    hit: Hit
+    path: frozenset[str]
+
+
+class _Walk:
+    """One query's way through the index nodes, depth by depth."""
+
+    def __init__(self, resolver: Resolver, query: Query) -> None:
+        self.resolver = resolver
+        self.query = query
+        self._answers: dict[str, Outcome[list[Hit]]] = {}
+        self._entered: dict[str, float | None] = {}
+        self._found: list[Hit] = []
+
+    def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
+        """The plan for what is found at the end of every way."""
         frame = current_frame()
-        path = frozenset[str]() if frame is None else frame.path
-        targets: dict[str, Target] = {}
-        for hit in hits:
-            node = hit.node
-            if not isinstance(node, IndexNode) or node.index_id in targets:
-                continue
-            target = self.lookup(node)
-            if target is None:
-                if self.report_dangling:
-                    note_degraded(node.index_id, "nothing is known under this id")
-            elif node.index_id in path:
-                note_degraded(node.index_id, "leads back to itself")
-            elif depth >= self.max_depth:
-                note_degraded(node.index_id, f"lies deeper than max_depth={self.max_depth}")
-            elif len(targets) >= self.max_fan_out:
-                note_degraded(node.index_id, f"is beyond max_fan_out={self.max_fan_out}")
-            else:
-                targets[node.index_id] = target
-        return targets
+        path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
+        level, depth = [_Reached(hit, path) for hit in hits], 0
+        while level:
+            targets: dict[str, Target] = {}
+            doors: dict[str, list[_Reached]] = {}
+            for reached in sorted(level, key=_best_first):
+                where, target = self._door(reached, depth, doors)
+                if where is None:
+                    self._found.append(reached.hit)
+                else:
+                    targets[where] = target
+                    doors.setdefault(where, []).append(reached)
+            yield from self._ask(targets, doors)
+            depth += 1
+            level = [each for where in doors for each in self._behind(where, doors[where], depth)]
+        return self._found
 
-    def _follow(self, id_: str, target: Target, query: Query, depth: int) -> Plan[list[Hit]]:
-        found = yield from _found(id_, target, query)
-        return (yield from self._resolve(found, query, depth=depth + 1))
+    def _door(
+        self, reached: _Reached, depth: int, doors: Mapping[str, object]
+    ) -> tuple[str | None, Target]:
+        """Where the hit leads and to what; nowhere if it is not to be followed."""
+        node, limits = reached.hit.node, self.resolver
+        if not isinstance(node, IndexNode):
+            return None, None
+        target = limits.lookup(node)
+        where, reason = place(node.index_id, target), ""
+        if target is None:
+            reason = "nothing is known under this id" if limits.report_dangling else ""
+        elif where in reached.path:
+            reason = "leads back to itself"
+        elif depth >= limits.max_depth:
+            reason = f"lies deeper than max_depth={limits.max_depth}"
+        elif where not in doors and len(doors) >= limits.max_fan_out:
+            reason = f"is beyond max_fan_out={limits.max_fan_out}"
+        else:
+            return where, target
+        if reason:
+            note_degraded(node.index_id, reason)
+        return None, None
 
-    def _replaced(self, hit: Hit, found: dict[str, Outcome[list[Hit]]]) -> list[Hit]:
-        node = hit.node
-        if not isinstance(node, IndexNode) or node.index_id not in found:
-            return [hit]
-        outcome = found[node.index_id]
+    def _ask(
+        self, targets: Mapping[str, Target], doors: Mapping[str, Sequence[_Reached]]
+    ) -> Plan[None]:
+        """Learn what is behind the doors that were not opened before."""
+        new = [where for where in targets if where not in self._answers]
+        tasks = [
+            Task(id_, self._behind_target(id_, targets[where]), enters=where)
+            for where in new
+            for id_ in [_index_id(doors[where][0])]
+        ]
+        if tasks:
+            outcomes: list[Outcome[list[Hit]]] = yield Together(tasks)
+            self._answers.update(zip(new, outcomes, strict=True))
+            for task, outcome in zip(tasks, outcomes, strict=True):
+                if outcome.error is not None:
+                    note_degraded(task.name, outcome.error)
+
+    def _behind(self, where: str, doors: Sequence[_Reached], depth: int) -> list[_Reached]:
+        outcome, best = self._answers[where], doors[0]
         if outcome.error is not None:
-            note_degraded(node.index_id, outcome.error)
-            return [hit]
+            self._found += [reached.hit for reached in doors]
+            return []
+        if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
+            return []  # a shorter way led here, to the same scores or better ones
+        self._entered[where] = best.hit.score
+        policy, decay = self.resolver.policy, self.resolver.decay**depth
         return [
-            child.model_copy(
-                update={"score": self.policy.score(hit.score, child.score, decay=self.decay)}
+            _Reached(
+                hit.model_copy(
+                    update={"score": policy.score(best.hit.score, hit.score, decay=decay)}
+                ),
+                best.path | {where},
             )
-            for child in outcome.result()
+            for hit in outcome.result()
         ]
 
+    def _gains(self, score: float | None, before: float | None) -> bool:
+        inherited = self.resolver.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
+        return inherited and score is not None and (before is None or score > before)
 
-def _found(id_: str, target: Target, query: Query) -> Plan[list[Hit]]:
-    if isinstance(target, BaseRetriever):
-        hits = yield from retrieval(target, query.for_child())
-        return [as_hit(hit, source=id_) for hit in hits]
-    if isinstance(target, BaseQueryEngine):
-        engine = target
-        response: Any = yield Call(lambda: engine.query(query), lambda: engine.aquery(query))
-        return [_answer_hit(id_, response)]
-    if isinstance(target, NodeWithScore):
-        return _visible([as_hit(target, source=id_)], query)
-    if isinstance(target, BaseNode):
-        return _visible([Hit(node=target, source=id_)], query)
-    return []
+    def _behind_target(self, id_: str, target: Target) -> Plan[list[Hit]]:
+        query = self.query
+        if isinstance(target, BaseRetriever):
+            hits = yield from retrieval(target, query.for_child())
+            return [as_hit(hit, source=id_) for hit in hits]
+        if isinstance(target, BaseQueryEngine):
+            # A copy, as it may be written to, and without an embedding of who knows which model.
+            asked = replace(query.for_child(), embedding=None)
+            response = yield _asked(target, asked)
+            return [_answer(id_, response, query, self.resolver.response_template)]
+        if isinstance(target, NodeWithScore):
+            return _visible([as_hit(target, source=id_)], query)
+        return _visible([Hit(node=target, source=id_)] if isinstance(target, BaseNode) else [], query)
+
+
+def _best_first(reached: _Reached) -> tuple[bool, float, str]:
+    score = reached.hit.score
+    return score is None, -(score or 0.0), reached.hit.node.node_id
+
+
+def _index_id(reached: _Reached) -> str:
+    node = reached.hit.node
+    return node.index_id if isinstance(node, IndexNode) else node.node_id
 
 
 def _visible(hits: list[Hit], query: Query) -> list[Hit]:
@@ -146,6 +231,23 @@ def _visible(hits: list[Hit], query: Query) -> list[Hit]:
     return [hit for hit in hits if matches(query.condition, hit.node.metadata)]
 
 
-def _answer_hit(id_: str, response: Any) -> Hit:  # noqa: ANN401 - one of LlamaIndex's responses
-    node = TextNode(id_=f"{id_}#answer", text=str(response), metadata=response.metadata or {})
+def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses
+    # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
+    blocks = (
+        isinstance(engine, CustomQueryEngine)
+        and type(engine).acustom_query is CustomQueryEngine.acustom_query
+    )
+    return Call(lambda: engine.query(query), None if blocks else lambda: engine.aquery(query))
+
+
+def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noqa: ANN401 - as above
+    sources: Sequence[NodeWithScore] = response.source_nodes
+    inside = [hit for hit in sources if matches(query.condition, hit.node.metadata)]
+    if query.condition is not None and (not sources or len(inside) < len(sources)):
+        raise ExecutionError(
+            f"the answer of {id_!r} draws on {len(sources) - len(inside)} nodes from outside the "
+            "query's scope or filters, or does not say on which it draws; it was dropped"
+        )
+    text = template.format(query_str=query.query_str, response=response)
+    node = TextNode(id_=f"{id_}#answer", text=text, metadata=response.metadata or {})
     return Hit(node=node, source=id_)

@@ -8,7 +8,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
-from llama_retrieval_ext.execution.legs import MISTAKES as MISTAKES
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.refine import Refine

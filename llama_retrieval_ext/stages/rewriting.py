@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.legs import _MISTAKES as MISTAKES
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite

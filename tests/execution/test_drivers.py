@@ -138,11 +138,11 @@ def test_a_coroutine_is_used_on_a_loop_where_there_is_one() -> None:
 def test_three_slow_legs_take_the_time_of_one(
     fused: Composite, search_anywhere: Search, kind: type[FakeRetriever]
 ) -> None:
-    legs = [kind([(name, 0.5)], delay_s=0.15) for name in "abc"]
+    legs = [kind([(name, 0.5)], delay_s=0.2) for name in "abc"]
     retriever = fused(*legs)
     began = time.perf_counter()
     result = search_anywhere(retriever, "query")
-    assert time.perf_counter() - began < 0.27  # two of them would take 0.3
+    assert time.perf_counter() - began < 0.38  # two of them would take 0.4
     assert node_ids(result.hits) == ["a", "b", "c"]
 
 
@@ -238,7 +238,7 @@ def test_a_cancelled_query_ends_at_once_though_its_legs_hang(
             await asked
         return time.perf_counter() - began
 
-    assert asyncio.run(cancel_it()) < 0.1
+    assert asyncio.run(cancel_it()) < 1
 
 
 def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:

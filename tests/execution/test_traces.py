@@ -102,9 +102,9 @@ def test_each_part_says_when_it_began_and_how_long_it_took(
     told = search(fused(*legs), "query").trace
     assert told is not None
     slow, fast = (child["duration_ms"] for child in told.to_dict()["children"])  # type: ignore[attr-defined]
-    assert 50 <= slow < 120
+    assert 50 <= slow < 400
     assert fast < slow
-    assert all(0 <= child["start_ms"] < 50 for child in told.to_dict()["children"])  # type: ignore[attr-defined]
+    assert all(0 <= child["start_ms"] < 200 for child in told.to_dict()["children"])  # type: ignore[attr-defined]
     assert (told.duration_s or 0) * 1e3 >= slow
 
 

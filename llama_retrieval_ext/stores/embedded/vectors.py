@@ -1,9 +1,9 @@
 """Embeddings on their way into the engine: checked, and scaled where the engine would not."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
@@ -11,10 +11,10 @@ from llama_retrieval_ext.stores.embedded.manifest import Distance
 
 Vectors = list[list[float]]
 
-
-# The engine computes in single precision and takes shorter vectors for normalised ones.
-_SHORT: Final = 1e-2
+# The engine computes in single precision: the square of a longer vector overflows, and a shorter
+# one passes for normalised.
 _LONG: Final = 1e15
+_SHORT: Final = 1e-2
 
 
 def document_vectors(
@@ -23,8 +23,8 @@ def document_vectors(
     """The embeddings of nodes, ready for the engine.
 
     Args:
-        nodes: At least one.
-        dimension: What each must have.
+        nodes: The nodes.
+        dimension: What each embedding must have.
         distance: How the store compares them.
         where: The store, for messages.
 
@@ -45,10 +45,8 @@ def document_vectors(
                 f"node {node.node_id!r} has an embedding of dimension {len(vector)}, {where} takes "
                 f"{dimension}; use the embedding model that the store was filled with"
             )
-        vectors.append(vector)
-    return _scaled(
-        vectors, distance, lambda place: f"the embedding of node {nodes[place].node_id!r}"
-    )
+        vectors.append(_ready(vector, distance, node))
+    return vectors
 
 
 def query_vector(
@@ -65,21 +63,17 @@ def query_vector(
             f"the query has an embedding of dimension {len(embedding)}, {where} holds {dimension}; "
             "ask with the embedding model that the store was filled with"
         )
-    return _scaled([list(embedding)], distance, lambda _: "the embedding of the query")[0]
+    return _ready(list(embedding), distance, None)
 
 
-def _scaled(vectors: Vectors, distance: Distance, name: Callable[[int], str]) -> Vectors:
-    matrix = np.array(vectors, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused just below
-        lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-    usable = lengths < (np.inf if distance == "cosine" else _LONG)  # not so NaN
-    if not usable.all():
+def _ready(vector: list[float], distance: Distance, node: BaseNode | None) -> list[float]:
+    length = math.hypot(*vector)
+    if not length < (math.inf if distance == "cosine" else _LONG):  # neither is NaN
+        whose = "the query" if node is None else f"node {node.node_id!r}"
         raise ConfigurationError(
-            f"{name(int(np.argmin(usable)))} has a value that is not finite, or is too long; "
-            "embed the text again, or leave it out"
+            f"the embedding of {whose} has a value that is not finite, or is too long; embed the "
+            "text again, or leave it out"
         )
-    if distance == "cosine":
-        odd = (lengths > _LONG) | ((lengths < _SHORT) & (lengths > 0))
-        for place in np.flatnonzero(odd):
-            vectors[place] = (matrix[place] / lengths[place]).tolist()
-    return vectors
+    if distance == "cosine" and length and not _SHORT < length < _LONG:
+        return [value / length for value in vector]
+    return vector

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Found
@@ -15,8 +14,8 @@ from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 MOST_TIES: Final = 10_000
 
 Score: TypeAlias = Callable[[float], float]
-# From what is stored of a point to its node.
-ReadNode: TypeAlias = Callable[[models.ScoredPoint], BaseNode]
+# From what is stored of a point, and its score of ours, to its node.
+Read: TypeAlias = Callable[[models.ScoredPoint, float], Found]
 Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
 
 
@@ -60,12 +59,12 @@ class Asker:
 
     Attributes:
         collection: Its name.
-        read: Makes nodes of points.
+        read: Makes nodes of points, at once or later.
         payload: What of the payload that takes: all, or fields by name.
     """
 
     collection: str
-    read: ReadNode
+    read: Read
     payload: bool | list[str]
 
     def rankings(self, questions: Sequence[Question]) -> Talk[list[list[Found]]]:
@@ -90,7 +89,7 @@ class Asker:
         """
         request = question.request(question.top_k, self.payload)
         (points,) = yield from self._points([request])
-        return [Found(self.read(point), question.score(point.score)) for point in points]
+        return [self.read(point, question.score(point.score)) for point in points]
 
     def _ranking(
         self, question: Question, points: list[models.ScoredPoint]
@@ -100,11 +99,11 @@ class Asker:
             tied = score(points[top_k - 1].score) == score(points[top_k].score)
             points = (yield from self._with_ties(question, points)) if tied else points[:top_k]
         ranking = [
-            Found(self.read(point), score(point.score))
+            self.read(point, score(point.score))
             for point in points
             if not question.positive or point.score > 0
         ]
-        ranking.sort(key=lambda each: (-each.score, each.node.node_id))
+        ranking.sort(key=lambda each: (-each.score, each.node_id))
         return ranking[:top_k]
 
     def _with_ties(
