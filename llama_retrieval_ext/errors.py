@@ -11,7 +11,7 @@
     ├─ ScopeError (PermissionError)
     │  ├─ ScopeRequiredError                    a query without a scope where one is required
     │  └─ ScopeViolationError                   a hit from outside the scope or the filters
-    ├─ ExecutionError (RuntimeError)
+    ├─ ExecutionError
     │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
     │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
     │  └─ TooFewLegsError                       fewer legs answered than must
@@ -104,8 +104,11 @@ class ScopeViolationError(ScopeError):
         self.node_ids = node_ids
 
 
-class ExecutionError(RetrievalExtError, RuntimeError):
-    """A plan could not be carried out."""
+class ExecutionError(RetrievalExtError):
+    """A plan could not be carried out.
+
+    No ``RuntimeError``: LlamaIndex takes any of those for its own complaint about nested event loops.
+    """
 
 
 class DeadlineExceededError(ExecutionError, TimeoutError):

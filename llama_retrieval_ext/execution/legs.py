@@ -34,7 +34,6 @@ from llama_retrieval_ext.trace import describe
 MISTAKES = (
     CompositionError,
     ConfigurationError,
-    DeadlineExceededError,
     DimensionMismatchError,
     MissingDependencyError,
     ModelMismatchError,

@@ -1,48 +1,17 @@
 """Follows index nodes: hits that stand for a node, a retriever or a query engine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any, TypeAlias
+from dataclasses import dataclass
 
-from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.query_engine import CustomQueryEngine
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
+from llama_index.core.schema import IndexNode
 
-from llama_retrieval_ext.errors import ExecutionError
-from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
-from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, as_hit, ordered
-
-# What an index node stands for; None for an id that leads nowhere.
-Target: TypeAlias = BaseNode | NodeWithScore | BaseRetriever | BaseQueryEngine | None
-
-
-class ScorePolicy(Enum):
-    """The score of what an index node led to, from the index node's and its own.
-
-    Where it has none of its own, as a plain node, that of the index node counts.
-    """
-
-    CHILD = "child"
-    PARENT = "parent"
-    PRODUCT = "product"
-    DECAYED = "decayed"
-
-    def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
-        """The score; ``DECAYED`` is the child's own times ``decay``."""
-        if parent is None:
-            return child
-        if child is None or self is ScorePolicy.PARENT:
-            return parent
-        if self is ScorePolicy.PRODUCT:
-            return parent * child
-        return child * decay if self is ScorePolicy.DECAYED else child
+from llama_retrieval_ext.ranking import Hit, ordered
+from llama_retrieval_ext.stages.index_targets import Target, place, target_hits
+from llama_retrieval_ext.stages.score_policy import ScorePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +55,6 @@ class Resolver:
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
         return ordered((yield from _Walk(self, query).through(hits, inside)))
-
-
-def place(id_: str, target: Target) -> str:
-    """What tells one target from another: the same id may mean something else elsewhere."""
-    return f"{id_}@{id(target):x}"
-
-
-def objects_by_id(
-    objects: Sequence[IndexNode] | None, object_map: Mapping[str, object] | None
-) -> dict[str, object]:
-    """What index nodes stand for, by their id, from LlamaIndex's two arguments for it."""
-    return {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +124,13 @@ class _Walk:
         """Learn what is behind the doors that were not opened before."""
         new = [where for where in targets if where not in self._answers]
         tasks = [
-            Task(id_, self._behind_target(id_, targets[where]), enters=where)
+            Task(
+                id_,
+                target_hits(
+                    id_, targets[where], self.query, template=self.resolver.response_template
+                ),
+                enters=where,
+            )
             for where in new
             for id_ in [_index_id(doors[where][0])]
         ]
@@ -201,21 +164,6 @@ class _Walk:
         inherited = self.resolver.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
         return inherited and score is not None and (before is None or score > before)
 
-    def _behind_target(self, id_: str, target: Target) -> Plan[list[Hit]]:
-        query = self.query
-        if isinstance(target, BaseRetriever):
-            hits = yield from retrieval(target, query.for_child())
-            return [as_hit(hit, source=id_) for hit in hits]
-        if isinstance(target, BaseQueryEngine):
-            # A copy, as it may be written to, and without an embedding of who knows which model.
-            asked = replace(query.for_child(), embedding=None)
-            response = yield _asked(target, asked)
-            return [_answer(id_, response, query, self.resolver.response_template)]
-        if isinstance(target, NodeWithScore):
-            return _visible([as_hit(target, source=id_)], query)
-        return _visible([Hit(node=target, source=id_)] if isinstance(target, BaseNode) else [], query)
-
-
 def _best_first(reached: _Reached) -> tuple[bool, float, str]:
     score = reached.hit.score
     return score is None, -(score or 0.0), reached.hit.node.node_id
@@ -226,28 +174,3 @@ def _index_id(reached: _Reached) -> str:
     return node.index_id if isinstance(node, IndexNode) else node.node_id
 
 
-def _visible(hits: list[Hit], query: Query) -> list[Hit]:
-    # Objects come from memory, not through a store's gate.
-    return [hit for hit in hits if matches(query.condition, hit.node.metadata)]
-
-
-def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses
-    # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
-    blocks = (
-        isinstance(engine, CustomQueryEngine)
-        and type(engine).acustom_query is CustomQueryEngine.acustom_query
-    )
-    return Call(lambda: engine.query(query), None if blocks else lambda: engine.aquery(query))
-
-
-def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noqa: ANN401 - as above
-    sources: Sequence[NodeWithScore] = response.source_nodes
-    inside = [hit for hit in sources if matches(query.condition, hit.node.metadata)]
-    if query.condition is not None and (not sources or len(inside) < len(sources)):
-        raise ExecutionError(
-            f"the answer of {id_!r} draws on {len(sources) - len(inside)} nodes from outside the "
-            "query's scope or filters, or does not say on which it draws; it was dropped"
-        )
-    text = template.format(query_str=query.query_str, response=response)
-    node = TextNode(id_=f"{id_}#answer", text=text, metadata=response.metadata or {})
-    return Hit(node=node, source=id_)

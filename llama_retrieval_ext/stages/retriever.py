@@ -23,7 +23,8 @@ from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
-from llama_retrieval_ext.stages.index_nodes import Resolver, Target
+from llama_retrieval_ext.stages.index_nodes import Resolver
+from llama_retrieval_ext.stages.index_targets import Target
 from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.shape import Shaped, children_of
 from llama_retrieval_ext.trace import Trace
@@ -252,7 +253,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         else:
             (outcome,) = yield Together([Task(self.name, self._plan(query), query.timeout_s)])
             hits = outcome.result()
-        if not self.children:  # children have followed theirs
+        if self.object_map or not self.children:  # children have followed theirs
             hits = yield from Resolver(self._object_of).resolve(hits, query)
             hits = hits[: query.top_k]
         frame = current_frame()

@@ -42,7 +42,9 @@ def compiled(condition: Condition) -> Json:
 
 def all_of(parts: Sequence[Json]) -> Json:
     """The query that all parts match."""
-    return parts[0] if len(parts) == 1 else {"bool": {"filter": list(parts)}} if parts else EVERYTHING
+    return (
+        parts[0] if len(parts) == 1 else {"bool": {"filter": list(parts)}} if parts else EVERYTHING
+    )
 
 
 def _query(condition: Condition) -> Json:
@@ -62,7 +64,11 @@ def _query(condition: Condition) -> Json:
 def _any_of(parts: Sequence[Json]) -> Json:
     if not parts:
         return NOTHING
-    return parts[0] if len(parts) == 1 else {"bool": {"should": list(parts), "minimum_should_match": 1}}
+    return (
+        parts[0]
+        if len(parts) == 1
+        else {"bool": {"should": list(parts), "minimum_should_match": 1}}
+    )
 
 
 def _none_of(part: Json) -> Json:
@@ -141,6 +147,8 @@ _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Json]]] = {
     FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
     FilterOperator.TEXT_MATCH: _contains_text,
     # In lower case, as it is or as it was made so.
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(key, text.lower(), "sl"),
+    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(
+        key, text.lower(), "sl"
+    ),
     FilterOperator.IS_EMPTY: lambda key, _: _none_of(_term(key, "+")),
 }

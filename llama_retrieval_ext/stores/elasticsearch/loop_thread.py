@@ -28,9 +28,7 @@ class LoopThread:
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns; when the caller is cancelled, so is the coroutine."""
-        return await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        )
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Run one last coroutine, then end the loop and the thread."""

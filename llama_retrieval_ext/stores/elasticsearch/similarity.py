@@ -43,7 +43,5 @@ def _negative_distance(score: float) -> float:
 SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
     "cosine": Similarity("cosine", ScoreRange("cosine", -1.0, 1.0), _cosine),
     "dot": Similarity("max_inner_product", ScoreRange("dot"), _dot),
-    "euclid": Similarity(
-        "l2_norm", ScoreRange("negative_distance", None, 0.0), _negative_distance
-    ),
+    "euclid": Similarity("l2_norm", ScoreRange("negative_distance", None, 0.0), _negative_distance),
 }

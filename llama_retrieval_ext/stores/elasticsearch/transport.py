@@ -32,7 +32,7 @@ class Transport:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._client = connection.client()
+        self.client = connection.client()
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._async_client: AsyncElasticsearch | None = None
@@ -78,14 +78,14 @@ class Transport:
             self._closed = True
             loop, async_client = self._loop, self._async_client
             self._loop = self._async_client = None
-        self._client.close()
+        self.client.close()
         if loop is not None:
             loop.close(None if async_client is None else async_client.close())
 
     def _send(self, request: Request) -> Json:
         if self._closed:
             raise self._closed_error()
-        client: Elasticsearch = self._client
+        client = self.client
         limit = _limit_s(self.connection)
         if limit is not None:
             client = client.options(request_timeout=limit)

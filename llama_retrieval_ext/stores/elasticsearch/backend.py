@@ -1,0 +1,91 @@
+"""The backend of Elasticsearch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
+from llama_retrieval_ext.stores.elasticsearch.documents import route_of
+from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
+from llama_retrieval_ext.stores.elasticsearch.request import Steps
+from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+
+T = TypeVar("T")
+
+
+class ElasticsearchBackend:
+    """Asks an `ElasticsearchVectorStore` for nearest nodes, for keywords, or for both at once.
+
+    The rarity of a term is measured over the whole index, not over what a scope can see: a tenant's
+    keyword scores tell how common its terms are among all tenants, though never a text or an id.
+    Where that is too much, give each tenant an index.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+    """
+
+    def __init__(self, store: ElasticsearchVectorStore, *, drop_violations: bool = False) -> None:
+        self.store = store
+        self.drop_violations = drop_violations
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but MMR."""
+        return Capabilities(
+            dense=SIMILARITIES[self.store.distance].range,
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            real_async=True,
+        )
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        """Nearest nodes to an embedding, by the store's distance.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted = self._wanted(search)
+        return self._call(lambda: self.store.searcher.dense(embedding, wanted))
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        """Nodes that share terms with a text, by BM25 with the rarity of terms in the index.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted = self._wanted(search)
+        return self._call(lambda: self.store.searcher.keyword(text, wanted))
+
+    def dense_and_keyword(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[Found], list[Found]]]:
+        """Both in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted = self._wanted(search)
+        return self._call(
+            lambda: self.store.searcher.both(embedding, text, dense=wanted, keyword=wanted)
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        """The engine, where it is, and how the index is set up; nothing is asked."""
+        return {"engine": "elasticsearch", **self.store.describe()}
+
+    def _wanted(self, search: Search) -> Wanted:
+        condition, scope = search.condition, search.scope
+        tenant_id = None if scope is None else scope.tenant_id
+        return Wanted(
+            search.top_k,
+            None if condition is None else compiled(condition),
+            route_of(tenant_id) if self.store.routing and tenant_id is not None else None,
+        )
+
+    def _call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        transport = self.store.transport
+        return Call(lambda: transport.run(steps()), lambda: transport.arun(steps()))

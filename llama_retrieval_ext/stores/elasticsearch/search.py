@@ -1,0 +1,128 @@
+"""Searches of a store, for the LlamaIndex class and for the backend alike."""
+
+from collections.abc import Sequence
+
+from pydantic_core import to_json
+
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.elasticsearch.failures import of_status
+from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
+from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
+from llama_retrieval_ext.stores.elasticsearch.questions import (
+    Nearest,
+    Question,
+    Sharing,
+    Wanted,
+    check_window,
+)
+from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request, request
+from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
+from llama_retrieval_ext.stores.elasticsearch.vectors import query_vector
+
+_OK = 200
+# A shard scores by the rarity of terms on all shards; with one shard this is free.
+_GLOBAL_STATISTICS = "dfs_query_then_fetch"
+
+
+class Searcher:
+    """Asks the engine. Rankings come best first, equal scores by node id; no index gives [].
+
+    Args:
+        index: Which is searched.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Steps[list[Found]]:
+        """Nearest nodes to an embedding.
+
+        Raises:
+            ConfigurationError: A value of it is not finite.
+            DimensionMismatchError: It has another dimension than the index.
+        """
+        if not (yield from self._index.known()):
+            return []
+        (ranking,) = yield from self._answers([self._nearest(embedding, wanted)])
+        return ranking
+
+    def keyword(self, text: str, wanted: Wanted) -> Steps[list[Found]]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+        terms = asked_text(text, self._index.manifest)
+        if not terms.strip() or not (yield from self._index.known()):
+            return []
+        (ranking,) = yield from self._answers([Sharing(wanted, terms)])
+        return ranking
+
+    def both(
+        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
+    ) -> Steps[tuple[list[Found], list[Found]]]:
+        """Both of the above in one request.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the index.
+        """
+        if not (yield from self._index.known()):
+            return [], []
+        nearest = self._nearest(embedding, dense)
+        terms = asked_text(text, self._index.manifest)
+        if not terms.strip():
+            (ranking,) = yield from self._answers([nearest])
+            return ranking, []
+        near, sharing = yield from self._answers([nearest, Sharing(keyword, terms)])
+        return near, sharing
+
+    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Nearest:
+        manifest = self._index.manifest
+        vector = query_vector(
+            embedding,
+            dimension=manifest.dimension or len(embedding),
+            distance=manifest.distance,
+            index=self._index.name,
+        )
+        candidates = self._index.params.num_candidates
+        return Nearest(wanted, vector, SIMILARITIES[manifest.distance], candidates)
+
+    def _answers(self, questions: Sequence[Question]) -> Steps[list[list[Found]]]:
+        """One ranking a question, all asked at once; again only where ties need more hits."""
+        sizes: list[int | None] = [question.first for question in questions]
+        pages: list[list[Json]] = [[] for _ in questions]
+        while any(sizes):
+            asked = [(place, size) for place, size in enumerate(sizes) if size is not None]
+            told = yield from self._hits([(questions[place], size) for place, size in asked])
+            for (place, size), hits in zip(asked, told, strict=True):
+                pages[place] = hits
+                sizes[place] = questions[place].next(hits, size)
+        for question, hits in zip(questions, pages, strict=True):
+            check_window(question.wanted.top_k, hits)
+        return [question.ranking(hits) for question, hits in zip(questions, pages, strict=True)]
+
+    def _hits(self, asked: Sequence[tuple[Question, int]]) -> Steps[list[list[Json]]]:
+        name = self._index.name
+        if len(asked) == 1:
+            ((question, size),) = asked
+            params = {**SEARCH_PARAMS, **_how(question)}
+            told = yield request("POST", name, "_search", params=params, body=question.body(size))
+            return [told["hits"]["hits"]]
+        lines = []
+        for question, size in asked:
+            header = {"index": name, **SEARCH_PARAMS, **_how(question)}
+            lines += [to_json(header), to_json(question.body(size))]
+        told = yield lines_request("_msearch", lines=lines)
+        return [_hits_of(part, name) for part in told["responses"]]
+
+
+def _how(question: Question) -> Json:
+    how = {} if question.wanted.route is None else {"routing": question.wanted.route}
+    if isinstance(question, Sharing):
+        how["search_type"] = _GLOBAL_STATISTICS
+    return how
+
+
+def _hits_of(part: Json, index: str) -> list[Json]:
+    status = part.get("status", _OK)
+    if status != _OK:
+        raise of_status(status, part, index)
+    hits: list[Json] = part["hits"]["hits"]
+    return hits

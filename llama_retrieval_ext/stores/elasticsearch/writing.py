@@ -1,0 +1,147 @@
+"""Adds and deletes nodes: all of a call are checked first, then they are written in batches."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+from pydantic_core import to_json
+
+from llama_retrieval_ext.errors import StoreError
+from llama_retrieval_ext.stores.elasticsearch.documents import (
+    document_of,
+    key_of,
+    route_of_node,
+)
+from llama_retrieval_ext.stores.elasticsearch.failures import of_status
+from llama_retrieval_ext.stores.elasticsearch.index import Index
+from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
+from llama_retrieval_ext.stores.elasticsearch.reading import PAGE, page
+from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request
+from llama_retrieval_ext.stores.elasticsearch.targets import target
+
+BATCH: Final = 500
+# Servers take 100 MB at once; Elastic recommends some 5 to 15.
+_BATCH_BYTES: Final = 8_000_000
+_CONFLICT: Final = 409
+_GONE: Final = 404
+_FIRST_BAD: Final = 300
+# How often what was changed while it was being deleted is looked at again.
+_PASSES: Final = 20
+
+_Action = tuple[Json, bytes | None]
+
+
+def add_nodes(index: Index, nodes: Sequence[BaseNode]) -> Steps[None]:
+    """Add nodes, or replace those with the same id; of several with one id the last counts.
+
+    Raises:
+        ConfigurationError: A node has no usable embedding, or cannot be stored; nothing was
+            written.
+        DimensionMismatchError: A node has an embedding of another dimension; nothing was written.
+        StoreUnavailableError: The engine failed; the batches before stay.
+    """
+    unique = list({node.node_id: node for node in nodes}.values())
+    if not unique:
+        return
+    manifest = yield from index.establish(len(unique[0].embedding or ()) or 1)
+    actions = [_addition(node, manifest, index.name) for node in unique]
+    if manifest.routing:
+        yield from _leave_other_routes(index, unique)
+    for batch in _batches(actions):
+        yield from _write(index, batch, {})
+    yield index.refresh()
+
+
+def delete_matching(index: Index, query: Json) -> Steps[None]:
+    """Delete what matches, and nothing that was replaced by what does not."""
+    if not (yield from index.known()):
+        return
+    for _ in range(_PASSES):
+        conflicts = yield from _delete_pass(index, query)
+        yield index.refresh()
+        if not conflicts:
+            return
+    raise StoreError(
+        f"nodes of the index {index.name!r} were changed as fast as they were to be deleted; "
+        "delete them when nobody writes to them"
+    )
+
+
+def _delete_pass(index: Index, query: Json) -> Steps[bool]:
+    """Delete what matches now; says whether something was changed meanwhile."""
+    conflicts = False
+    after: list[str] | None = None
+    while True:
+        hits = yield from page(index, query, after=after, fields=[])
+        for batch in _batches([_deletion(hit) for hit in hits]):
+            conflicts |= yield from _write(index, batch, {_CONFLICT: True, _GONE: False})
+        if len(hits) < PAGE:
+            return conflicts
+        after = hits[-1]["sort"]
+
+
+def _leave_other_routes(index: Index, nodes: Sequence[BaseNode]) -> Steps[None]:
+    """Delete what has the id of a node but lies where another tenant's nodes do."""
+    routes = {key_of(node.node_id): route_of_node(node) for node in nodes}
+    ids = [node.node_id for node in nodes]
+    for start in range(0, len(ids), PAGE):
+        hits = yield from page(
+            index, target(node_ids=ids[start : start + PAGE]), after=None, fields=[]
+        )
+        strays = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
+        for batch in _batches(strays):
+            yield from _write(index, batch, {_GONE: False, _CONFLICT: False})
+
+
+def _addition(node: BaseNode, manifest: Manifest, index: str) -> _Action:
+    action: Json = {"_id": key_of(node.node_id)}
+    if manifest.routing:
+        action["routing"] = route_of_node(node)
+    return {"index": action}, to_json(document_of(node, manifest, index=index))
+
+
+def _deletion(hit: Json) -> _Action:
+    action: Json = {
+        "_id": hit["_id"],
+        "if_seq_no": hit["_seq_no"],
+        "if_primary_term": hit["_primary_term"],
+    }
+    if "_routing" in hit:
+        action["routing"] = hit["_routing"]
+    return {"delete": action}, None
+
+
+def _batches(actions: Sequence[_Action]) -> Iterator[list[_Action]]:
+    batch: list[_Action] = []
+    size = 0
+    for action in actions:
+        batch.append(action)
+        size += len(action[1] or b"")
+        if len(batch) == BATCH or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write(index: Index, batch: Sequence[_Action], tolerated: Mapping[int, bool]) -> Steps[bool]:
+    """Write a batch.
+
+    Args:
+        index: Where.
+        batch: What.
+        tolerated: Statuses that are no error, and whether each means that it has to be done again.
+    """
+    lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
+    told = yield lines_request(index.name, "_bulk", lines=lines)
+    again = False
+    for answer in told["items"] if told["errors"] else []:
+        ((_, item),) = answer.items()
+        status: int = item["status"]
+        if status in tolerated:
+            again |= tolerated[status]
+        elif status >= _FIRST_BAD:
+            error = of_status(status, item, f"index {index.name!r}")
+            error.add_note(f"while writing the node with the id {item['_id']!r}")
+            raise error
+    return again
