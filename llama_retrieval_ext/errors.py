@@ -107,7 +107,7 @@ class ScopeViolationError(ScopeError):
 class ExecutionError(RetrievalExtError):
     """A plan could not be carried out.
 
-    No ``RuntimeError``: LlamaIndex takes any of those for its own complaint about nested event loops.
+    No ``RuntimeError``: LlamaIndex takes any of those for a complaint about nested loops.
     """
 
 

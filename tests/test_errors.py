@@ -4,7 +4,6 @@ import pytest
 
 from llama_retrieval_ext import errors
 from llama_retrieval_ext.errors import (
-    CircuitOpenError,
     CompositionError,
     ConfigurationError,
     DeadlineExceededError,
@@ -55,8 +54,6 @@ def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
         (ScopeError, PermissionError),
         (ScopeRequiredError, PermissionError),
         (ScopeViolationError, PermissionError),
-        (TooFewLegsError, RuntimeError),
-        (CircuitOpenError, RuntimeError),
         (DeadlineExceededError, TimeoutError),
         (NodeNotFoundError, KeyError),
         (UnsupportedFilterError, NotImplementedError),
