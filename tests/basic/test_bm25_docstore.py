@@ -65,7 +65,7 @@ def _follower(
 
     def ask(text: str) -> list[str]:
         follower.refresh_if_due()
-        return [node.node_id for node, _ in index.search(text, top_k=9, condition=None)]
+        return [each.node_id for each in index.search(text, top_k=9, condition=None)]
 
     return follower, ask
 

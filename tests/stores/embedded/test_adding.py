@@ -73,7 +73,7 @@ def test_any_string_can_be_an_id(store: EmbeddedVectorStore, node_id: str) -> No
         ([], "'bad' has no embedding"),
         ([math.nan, 1.0], "'bad' has a value that is not finite"),
         ([1.0, math.inf], "'bad' has a value that is not finite"),
-        ([1e308, 1e308], "'bad' has a value that is not finite, or is too long"),
+        ([1.7e308, 1.7e308], "'bad' has a value that is not finite, or is too long"),
     ],
 )
 def test_a_broken_embedding_is_refused_by_name_before_anything_is_written(
@@ -108,13 +108,22 @@ def test_a_zero_embedding_is_similar_to_nothing(store: EmbeddedVectorStore) -> N
     assert result.similarities == pytest.approx([1.0, 0.0, -1.0])
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-5, 1.0, 1e12, 1e30, 1e100])
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-5, 1.0, 1e12, 1e30, 1e100, 1e307])
 def test_cosine_does_not_depend_on_length(store: EmbeddedVectorStore, size: float) -> None:
     store.add([node("a", 3 * size, 4 * size), node("b", 1.0, 0.0)])
     for length in (size, 1.0):
         result = store.query(VectorStoreQuery(query_embedding=[length, 0.0], similarity_top_k=2))
         assert result.ids == ["b", "a"]
         assert result.similarities == pytest.approx([1.0, 0.6])
+
+
+def test_with_other_distances_a_vector_must_fit_single_precision() -> None:
+    with EmbeddedVectorStore(":memory:", distance="dot") as store:
+        with pytest.raises(ConfigurationError, match="'long' has a value that is not finite"):
+            store.add([node("long", 1e20, 0.0)])
+        store.add([node("a", 1e14, 0.0)])
+        result = store.query(VectorStoreQuery(query_embedding=[1e14, 0.0]))
+        assert result.similarities == pytest.approx([1e28])
 
 
 def test_an_unknown_option_is_refused(store: EmbeddedVectorStore) -> None:
@@ -180,14 +189,17 @@ def test_get_nodes_takes_ids_and_filters_together(store: EmbeddedVectorStore) ->
 
 
 def test_clear_empties_the_store_and_lets_another_dimension_in(store: EmbeddedVectorStore) -> None:
-    store.add([node("a", 1.0, 0.0)])
-    store.clear()
-    assert store.count() == 0
-    assert store.get_nodes() == []
-    assert store.dimension is None
-    store.add([node("b", 1.0, 0.0, 0.0)])
-    assert store.dimension == 3
-    assert ids(store) == ["b"]
+    dimensions = []
+    for embedding in ([1.0, 0.0], [1.0, 0.0, 0.0]):
+        store.add([node("a", *embedding)])
+        assert ids(store) == ["a"]
+        dimensions.append(store.dimension)
+        store.clear()
+        assert store.count() == 0
+        assert ids(store) == []
+        dimensions.append(store.dimension)
+    assert dimensions == [2, None, 3, None]
+    store.add([node("b", 1.0)])
     store.clear()
     store.clear()
     assert ids(store) == []

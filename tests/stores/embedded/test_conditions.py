@@ -21,7 +21,7 @@ STRINGS = [
     "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*", "é", "É",
     "STRASSE", "straße", "İstanbul", "ΑΣ", "中文法律", "line\nbreak", "a\x00b", "lone\ud800", "+",
     "-", "sA", "n3",
-]  # fmt: skip  # noqa: RUF001 - Greek on purpose
+]  # fmt: skip
 NUMBERS = [
     0, -0.0, 1, 3, 3.0, 3.5, -7, 0.1, 1e-300, 2**53 - 1, 2**53, 2**53 + 1, float(2**53), -(2**53),
     2**63, 2**64 + 1, 10**30, 1e30, 1e300, -1e300,

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from pathlib import Path
 
 import pytest
 from llama_index.core.schema import (
@@ -18,6 +19,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.vector_stores.types import VectorStoreQuery
+from pydantic import AnyUrl
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -82,8 +84,8 @@ NODES: dict[str, BaseNode] = {
     "image document": ImageDocument(image=b"\x89PNG\r\n\x1a\n"),
     "multimodal": Node(
         text_resource=MediaResource(text="t", embeddings={"dense": [0.5]}),
-        image_resource=MediaResource(data=b"\x89PNG\r\n\x1a\n", path="a/b.png"),
-        audio_resource=MediaResource(url="http://example.org/a.mp3", mimetype="audio/mpeg"),
+        image_resource=MediaResource(data=b"\x89PNG\r\n\x1a\n", path=Path("a/b.png")),
+        audio_resource=MediaResource(url=AnyUrl("http://example.org/a.mp3"), mimetype="audio/mpeg"),
     ),
 }
 
