@@ -1,0 +1,77 @@
+"""What all commands have in common: help, version, errors."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+import pytest
+
+from llama_retrieval_ext import ConfigurationError, __version__
+from llama_retrieval_ext.cli import main
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_version(run: Run) -> None:
+    finished = run("--version")
+    assert (finished.returncode, finished.stdout) == (0, f"llama-retrieval {__version__}\n")
+
+
+def test_without_a_command_it_says_what_there_is(run: Run) -> None:
+    finished = run()
+    told = finished.stdout + finished.stderr
+    assert all(command in told for command in ("quickstart", "ingest", "search"))
+
+
+@pytest.mark.parametrize("command", ["quickstart", "ingest", "search"])
+def test_help_is_plain_text(run: Run, command: str) -> None:
+    finished = run(command, "--help")
+    assert finished.returncode == 0
+    assert "Usage:" in finished.stdout
+    assert finished.stdout.isascii()
+
+
+def test_help_of_search_has_the_grammar_of_filters(run: Run) -> None:
+    told = " ".join(run("search", "--help").stdout.split())
+    for notation in ("key=value", "key!=value", "key>=value", "key<value", "key~part"):
+        assert notation in told
+
+
+def test_error_is_one_line_and_exit_code_1(run: Run) -> None:
+    finished = run("search", "leave", "--kb", "embeded:./kb")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert finished.stderr.startswith("error: ")
+    assert finished.stderr.count("\n") == 1
+    assert "embedded" in finished.stderr
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_debug_shows_the_traceback_wherever_it_stands(place: int) -> None:
+    args = ["search", "leave", "--kb", "embeded:./kb"]
+    args.insert(place, "--debug")
+    with pytest.raises(ConfigurationError):
+        main(args)
+
+
+def test_wrong_usage_is_exit_code_2(run: Run) -> None:
+    finished = run("search", "leave")
+    assert finished.returncode == 2
+    assert "--kb" in finished.stderr
+
+
+def test_help_does_not_import_llama_index() -> None:
+    program = (
+        "import sys\nfrom llama_retrieval_ext.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print('llama_index' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.splitlines()[-1] == "False"
+
+
+def test_program_is_installed() -> None:
+    (found,) = entry_points(group="console_scripts", name="llama-retrieval")
+    assert found.load() is main

@@ -1,0 +1,184 @@
+"""Files in, hits out, by the command line alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+import llama_retrieval_ext
+from llama_retrieval_ext import LocalEmbedding
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+
+@pytest.fixture
+def url(tmp_path: Path, run: Run, handbook: Path) -> str:
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", handbook, "--kb", url)
+    assert finished.returncode == 0, finished.stderr
+    return url
+
+
+def best(run: Run, *args: str) -> list[str]:
+    finished = run("search", *args, "--json")
+    assert finished.returncode == 0, finished.stderr
+    return [hit["metadata"]["file_name"] for hit in json.loads(finished.stdout)["hits"]]
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+@pytest.mark.parametrize(
+    ("query", "file"), [("annual leave", "leave.md"), ("年假", "年假.txt"), ("lunch", "lunch.txt")]
+)
+def test_ingested_file_is_found(run: Run, url: str, mode: str, query: str, file: str) -> None:
+    assert best(run, query, "--kb", url, "--mode", mode)[0] == file
+
+
+def test_ingesting_again_changes_nothing(run: Run, url: str, handbook: Path) -> None:
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+
+
+def test_changed_file_replaces_itself(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("The canteen is closed for holidays.")
+    assert "1 updated, 2 unchanged" in run("ingest", handbook, "--kb", url).stdout
+    assert best(run, "noon", "--kb", url, "--mode", "keyword") == []
+
+
+def test_knowledge_base_inside_the_folder_is_not_ingested(run: Run, handbook: Path) -> None:
+    url = f"embedded:{handbook / 'kb'}"
+    assert "3 added" in run("ingest", handbook, "--kb", url).stdout
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+
+
+def test_bad_file_is_named_and_the_rest_goes_in(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "broken.pdf").write_bytes(b"not a pdf")
+    finished = run("ingest", handbook, tmp_path / "missing.txt", "--kb", f"embedded:{tmp_path}/kb")
+    assert finished.returncode == 0
+    assert "3 added" in finished.stdout
+    assert "broken.pdf" in finished.stderr
+    assert "missing.txt: it does not exist" in finished.stderr
+
+
+def test_nothing_to_add_is_an_error_and_makes_no_knowledge_base(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    finished = run("ingest", tmp_path / "empty", "--kb", f"embedded:{tmp_path / 'kb'}")
+    assert finished.returncode == 1
+    assert "nothing to add" in finished.stderr
+    assert not (tmp_path / "kb").exists()
+
+
+def test_file_that_became_empty_is_no_longer_found(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("")
+    finished = run("ingest", handbook, "--kb", url)
+    assert "lunch.txt: no text" in finished.stderr
+    assert best(run, "lunch", "--kb", url, "--mode", "keyword") == []
+
+
+def test_many_bad_files_are_counted(run: Run, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.bin").write_bytes(b"\xff")
+    finished = run("ingest", tmp_path, "--kb", "embedded::memory:")
+    assert "left out 10 more" in finished.stderr
+    assert len(finished.stderr.splitlines()) == 22
+
+
+def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path) -> None:
+    finished = run("search", "leave", "--kb", f"embedded:{tmp_path / 'typo'}")
+    assert finished.returncode == 1
+    assert "llama-retrieval ingest" in finished.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_table_shows_rank_score_document_and_text(run: Run, url: str) -> None:
+    lines = run("search", "annual leave", "--kb", url, "--mode", "keyword").stdout.splitlines()
+    assert lines[0].split() == ["score", "document", "text"]
+    assert lines[1].split()[0] == "1"
+    assert "leave.md" in lines[1]
+    assert "Every employee has" in lines[1]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_no_match_is_no_error(run: Run, url: str) -> None:
+    finished = run("search", "zeppelin", "--kb", url, "--mode", "keyword")
+    assert (finished.returncode, finished.stdout) == (0, "no hits\n")
+
+
+def test_top_k_limits_the_hits(run: Run, url: str) -> None:
+    assert len(best(run, "leave", "--kb", url, "--mode", "vector", "--top-k", "2")) == 2
+
+
+def test_filter_narrows_the_hits(run: Run, url: str) -> None:
+    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", "file_name!=leave.md")
+    assert sorted(names) == ["lunch.txt", "年假.txt"]
+    two = ["--filter", "file_name~TXT", "--filter", 'file_name!="lunch.txt"']
+    assert best(run, "leave", "--kb", url, "--mode", "vector", *two) == ["年假.txt"]
+
+
+def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", "file_name")
+    assert finished.returncode == 1
+    assert "KEY=VALUE" in finished.stderr
+
+
+def test_explain_shows_what_ran_and_what_each_leg_gave(run: Run, url: str) -> None:
+    told = run("search", "annual leave", "--kb", url, "--explain").stdout
+    assert "hybrid:" in told
+    assert " ms" in told
+    assert "share of score" in told
+    assert "vector" in told
+    assert "keyword" in told
+
+
+def test_json_has_contributions_and_trace(run: Run, url: str) -> None:
+    result = json.loads(run("search", "年假", "--kb", url, "--json").stdout)
+    legs = {part["leg"] for part in result["hits"][0]["contributions"]}
+    assert legs == {"vector", "keyword"}
+    assert result["trace"]["duration_ms"] > 0
+
+
+def test_degraded_answer_says_what_is_missing(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: LocalEmbedding, __: str) -> list[float]:
+        raise ConnectionError("the model is down")
+
+    monkeypatch.setattr(LocalEmbedding, "_get_query_embedding", down)
+    finished = run("search", "annual leave", "--kb", url)
+    assert finished.returncode == 0
+    assert "leave.md" in finished.stdout
+    assert finished.stderr == "degraded: vector: ConnectionError: the model is down\n"
+
+
+def test_tenants_do_not_see_each_other(run: Run, tmp_path: Path, handbook: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    for tenant, text in (("acme", "Leave is 25 days."), ("globex", "Leave is 20 days.")):
+        (tmp_path / tenant).mkdir()
+        (tmp_path / tenant / f"{tenant}.txt").write_text(text)
+        scope = ("--tenant", tenant, "--kb-id", "handbook")
+        assert run("ingest", tmp_path / tenant, "--kb", url, *scope).returncode == 0
+    for mode in ("vector", "keyword", "hybrid"):
+        found = best(run, "leave", "--kb", url, "--mode", mode, "--tenant", "acme")
+        assert found == ["acme.txt"]
+    assert best(run, "leave", "--kb", url, "--tenant", "acme", "--kb-id", "other") == []
+
+
+def test_row_that_its_file_no_longer_has_is_not_found(run: Run, url: str, handbook: Path) -> None:
+    rows = ["name,role", "Ann,welder", "Bob,crane operator"]
+    (handbook / "staff.csv").write_text("\n".join(rows))
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    assert best(run, "crane operator", "--kb", url, "--mode", "keyword") == ["staff.csv"]
+    (handbook / "staff.csv").write_text("\n".join(rows[:2]))
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    assert best(run, "crane operator", "--kb", url, "--mode", "keyword") == []
+
+
+def test_another_embedding_model_is_an_error_that_names_both(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: FakeEmbedding())
+    finished = run("search", "leave", "--kb", url)
+    assert finished.returncode == 1
+    assert "FakeEmbedding" in finished.stderr
+    assert "wordllama" in finished.stderr
