@@ -23,27 +23,26 @@ class Found:
         score: As the backend declares it in its capabilities.
     """
 
-    __slots__ = ("_make", "_node", "node_id", "score")
+    __slots__ = ("_node", "node_id", "score")
 
     def __init__(self, node: BaseNode, score: float) -> None:
         self.node_id = node.node_id
         self.score = score
-        self._node: BaseNode | None = node
-        self._make: Callable[[], BaseNode] = lambda: node
+        self._node: BaseNode | Callable[[], BaseNode] = node
 
     @classmethod
     def later(cls, node_id: str, score: float, make: Callable[[], BaseNode]) -> Self:
         """A node that is made when it is first looked at."""
         found = cls.__new__(cls)
         found.node_id, found.score = node_id, score
-        found._node, found._make = None, make  # noqa: SLF001 - of its own class
+        found._node = make  # noqa: SLF001 - of its own class
         return found
 
     @property
     def node(self) -> BaseNode:
         """The node."""
-        if self._node is None:
-            self._node = self._make()
+        if not isinstance(self._node, BaseNode):
+            self._node = self._node()
         return self._node
 
     def __eq__(self, other: object) -> bool:

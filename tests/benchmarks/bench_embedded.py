@@ -9,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import qdrant_edge as edge
 from llama_index.core.schema import QueryBundle
-
-from llama_retrieval_ext import EmbeddedVectorStore, HybridRetriever, KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.query import Query
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext import (
+    EmbeddedVectorStore,
+    HybridRetriever,
+    KeywordRetriever,
+    Query,
+    VectorRetriever,
+)
 from tests.benchmarks.instant_store import make_nodes
 from tests.benchmarks.ratio import compare
 
@@ -87,21 +92,19 @@ def run(n: int) -> None:
     store, seconds = filled(n)
     shard = store.client
     assert shard is not None
-    print(f"--- {n} nodes; resident {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
+    resident_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"--- {n} nodes; resident at most {resident_mb:.0f} MB, the nodes themselves included")
     questions = vectors(100, seed=7)
     lists = [row.tolist() for row in questions]
     vector = VectorRetriever(store)
     condition = edge.Filter(
-        must=[
-            edge.FieldCondition(
-                '"meta"."group"', range=edge.RangeFloat(gte=3.0, lte=3.0)
-            )
-        ]
+        must=[edge.FieldCondition('"meta"."group"', range=edge.RangeFloat(gte=3.0, lte=3.0))]
     )
 
     def raw(i: int, filter_: edge.Filter | None = None) -> object:
         query = edge.Query.Nearest(lists[i % 100], using="dense")
-        return shard.query(edge.QueryRequest(limit=10, query=query, with_payload=True, filter=filter_))
+        request = edge.QueryRequest(limit=10, query=query, with_payload=True, filter=filter_)
+        return shard.query(request)
 
     goal = "<= 1.4" if n <= 10_000 else "<= 1.1"
     compare(
@@ -125,7 +128,9 @@ def run(n: int) -> None:
     compare(
         f"hybrid top 10 of {n}",
         {
-            "hybrid": lambda i: hybrid.retrieve(QueryBundle(text[i % 100], embedding=lists[i % 100])),
+            "hybrid": lambda i: hybrid.retrieve(
+                QueryBundle(text[i % 100], embedding=lists[i % 100])
+            ),
             "vector leg": lambda i: wide.retrieve(QueryBundle("q", embedding=lists[i % 100])),
             "keyword": lambda i: keyword.retrieve(text[i % 100]),
         },

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: medians in milliseconds by rival, and the goal for the first against another."""
+    """One comparison: medians in milliseconds by rival, the first of them ours."""
 
     title: str
     medians_ms: dict[str, float]
@@ -42,9 +42,8 @@ def compare(
         goal: What the issue asks for.
     """
     times: dict[str, list[float]] = {name: [] for name in rivals}
-    for name, rival in rivals.items():
+    for rival in rivals.values():
         rival(0)  # warm-up
-        del name
     gc.collect()
     gc.disable()
     try:
