@@ -6,6 +6,8 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from llama_index.core.schema import TextNode
+
     from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
@@ -19,3 +21,10 @@ def embed_model() -> "FakeEmbedding":
     from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding  # noqa: PLC0415
 
     return FakeEmbedding()
+
+
+@pytest.fixture
+def corpus(embed_model: "FakeEmbedding") -> "list[TextNode]":
+    from llama_retrieval_ext.testing.corpus import sample_nodes  # noqa: PLC0415 - as above
+
+    return sample_nodes(embed_model)
