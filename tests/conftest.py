@@ -24,7 +24,8 @@ def embed_model() -> "FakeEmbedding":
 
 
 @pytest.fixture
-def corpus(embed_model: "FakeEmbedding") -> "list[TextNode]":
+def corpus() -> "list[TextNode]":
     from llama_retrieval_ext.testing.corpus import sample_nodes  # noqa: PLC0415 - as above
+    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding  # noqa: PLC0415
 
-    return sample_nodes(embed_model)
+    return sample_nodes(FakeEmbedding())  # a model of its own: tests count the calls of theirs
