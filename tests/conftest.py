@@ -14,6 +14,27 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
+# What starts processes or servers, or compiles: `pytest -m "not slow"` leaves it out.
+_SLOW = (
+    "tests/cli/",
+    "tests/ingest/test_kill",
+    "tests/reference/",
+    "tests/stores/elasticsearch/",
+    "tests/stores/embedded/test_crashes",
+    "tests/stores/embedded/test_sharing",
+    "tests/stores/milvus/",
+    "tests/stores/qdrant/",
+    "tests/test_public_api",
+    "tests/test_readme",
+    "tests/test_typing",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(part in item.path.as_posix() for part in _SLOW):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture
 def embed_model() -> "FakeEmbedding":
