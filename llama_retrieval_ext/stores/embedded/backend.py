@@ -5,10 +5,9 @@ from typing import Final
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.stores.embedded.conditions import compiled
 from llama_retrieval_ext.stores.embedded.manifest import Distance
-from llama_retrieval_ext.stores.embedded.search import Wanted
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.points.wanted import wanted
 
 _SCORES: Final[Mapping[Distance, ScoreRange]] = {
     "cosine": ScoreRange("cosine", -1.0, 1.0),
@@ -52,8 +51,8 @@ class EmbeddedBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate the condition.
         """
-        wanted = _wanted(search)
-        return Call(lambda: self.store.searcher.dense(embedding, wanted))
+        what = wanted(search)
+        return Call(lambda: self.store.searcher.dense(embedding, what))
 
     def keyword(self, text: str, search: Search) -> Call[list[Found]]:
         """Nodes that share terms with a text, by BM25 with the rarity of terms in the scope.
@@ -61,8 +60,8 @@ class EmbeddedBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate the condition.
         """
-        wanted = _wanted(search)
-        return Call(lambda: self.store.searcher.keyword(text, wanted))
+        what = wanted(search)
+        return Call(lambda: self.store.searcher.keyword(text, what))
 
     def dense_and_keyword(
         self, embedding: Sequence[float], text: str, search: Search
@@ -72,18 +71,9 @@ class EmbeddedBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate the condition.
         """
-        wanted = _wanted(search)
-        return Call(lambda: self.store.searcher.both(embedding, text, dense=wanted, keyword=wanted))
+        what = wanted(search)
+        return Call(lambda: self.store.searcher.both(embedding, text, dense=what, keyword=what))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""
         return {"engine": "qdrant-edge", **self.store.describe()}
-
-
-def _wanted(search: Search) -> Wanted:
-    condition, scope = search.condition, search.scope
-    return Wanted(
-        search.top_k,
-        None if condition is None else compiled(condition),
-        None if scope is None else compiled(scope.condition),
-    )

@@ -165,6 +165,8 @@ class StoreDirectory:
             try:
                 if shard is not None:
                     shard.close()  # flushes first
+            except Exception as error:
+                raise meaning(error, self.path) from error
             finally:
                 self._guard.release()
                 if self._temporary:

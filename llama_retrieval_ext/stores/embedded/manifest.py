@@ -57,12 +57,12 @@ class Settings:
                 "leave it out"
             )
 
-    def applied(self, recorded: Manifest | None, where: Path) -> Manifest:
+    def applied(self, recorded: Manifest | None, where: object) -> Manifest:
         """The manifest of a store that is opened with these settings.
 
         Args:
             recorded: What the store has; None for a new one.
-            where: Its directory, for messages.
+            where: The store, for messages.
 
         Raises:
             ConfigurationError: The store has another tokenizer or distance.
@@ -81,12 +81,12 @@ class Settings:
             if asked is not None and asked != has:
                 raise ConfigurationError(
                     f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
-                    "use another directory"
+                    "use another store"
                 )
         if self.dimension not in (None, recorded.dimension):
             raise DimensionMismatchError(
                 f"{where} holds embeddings of dimension {recorded.dimension}, not "
-                f"{self.dimension}; leave dim out, or use another directory"
+                f"{self.dimension}; leave dim out, or use another store"
             )
         return recorded
 

@@ -74,9 +74,8 @@ def found(point: ScoredPoint, score: Callable[[float], float]) -> Found:
 
 def _ranking(shard: EdgeShard, question: Question, points: list[ScoredPoint]) -> list[Found]:
     top_k, score = question.top_k, question.score
-    if len(points) > top_k:
-        tied = score(points[top_k - 1].score) == score(points[top_k].score)
-        points = _with_ties(shard, question, points) if tied else points[:top_k]
+    if len(points) > top_k and score(points[top_k - 1].score) == score(points[top_k].score):
+        points = _with_ties(shard, question, points)
     ranking = [found(point, score) for point in points]
     ranking.sort(key=lambda each: (-each.score, each.node_id))
     return ranking[:top_k]

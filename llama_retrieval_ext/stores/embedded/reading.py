@@ -4,30 +4,36 @@ from collections.abc import Sequence
 from typing import Final
 
 from llama_index.core.schema import BaseNode
-from qdrant_edge import CountRequest, EdgeShard, Filter, Record, ScrollRequest
+from qdrant_edge import CountRequest, EdgeShard, Record, ScrollRequest
 
+from llama_retrieval_ext.stores.embedded.conditions import filter_of
 from llama_retrieval_ext.stores.embedded.payload import NODE
 from llama_retrieval_ext.stores.embedded.shard import DENSE
 from llama_retrieval_ext.stores.embedded.stored_node import node_from_text
+from llama_retrieval_ext.stores.points.clauses import Clause
 
 _PAGE: Final = 1024
 
 
 def matching_nodes(
-    shard: EdgeShard, filter_: Filter | None, *, order: Sequence[str] | None
+    shard: EdgeShard, clause: Clause | None, *, order: Sequence[str] | None
 ) -> list[BaseNode]:
     """Every node that matches, with its embedding.
 
     Args:
         shard: Where.
-        filter_: What they match; None for all.
+        clause: What they match; None for all.
         order: Node ids in the order wanted; None for ascending ids.
     """
     nodes: dict[str, BaseNode] = {}
-    offset = None
+    offset, wanted = None, filter_of(clause)
     while True:
         request = ScrollRequest(
-            offset=offset, limit=_PAGE, filter=filter_, with_payload=True, with_vector=[DENSE]
+            offset=offset,
+            limit=_PAGE,
+            filter=wanted,
+            with_payload=True,
+            with_vector=[DENSE],
         )
         records, offset = shard.scroll(request)
         nodes |= {node.node_id: node for node in map(_node, records)}
@@ -37,9 +43,9 @@ def matching_nodes(
     return [nodes[node_id] for node_id in ids if node_id in nodes]
 
 
-def count_matching(shard: EdgeShard, filter_: Filter | None) -> int:
+def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
     """How many nodes match."""
-    return shard.count(CountRequest(exact=True, filter=filter_))
+    return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
 
 
 def _node(record: Record) -> BaseNode:

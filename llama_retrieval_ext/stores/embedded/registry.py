@@ -4,6 +4,7 @@ A notebook cell that opens a store is run again and again; the engine would refu
 """
 
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,7 @@ class Registry:
             DimensionMismatchError: The store has another dimension than asked for.
         """
         if str(path) == MEMORY:
-            made = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
-            return Opened(StoreDirectory(made, settings, temporary=True), users=1)
+            return Opened(_temporary(settings), users=1)
         real = Path(path).expanduser().resolve()
         while (opened := self._join(real, settings)).closing:
             opened.directory.close()  # waits for whoever is at it
@@ -89,6 +89,15 @@ class Registry:
         with self._lock:
             if self._open.get(opened.directory.path) is opened:
                 del self._open[opened.directory.path]
+
+
+def _temporary(settings: Settings) -> StoreDirectory:
+    made = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
+    try:
+        return StoreDirectory(made, settings, temporary=True)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 # Module state, because a process can have a directory open once, whoever opens it.

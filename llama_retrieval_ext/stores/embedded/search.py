@@ -1,11 +1,9 @@
 """Searches of a store, for the LlamaIndex class and for the backend alike."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from qdrant_edge import (
     EdgeShard,
-    Filter,
     IdfParams,
     Mmr,
     Query,
@@ -15,28 +13,14 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING
+from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.manifest import Distance
 from llama_retrieval_ext.stores.embedded.points import NO_TERM
 from llama_retrieval_ext.stores.embedded.questions import Question, answers, found
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.embedded.vectors import query_vector
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What every kind of search is told besides what to look for.
-
-    Attributes:
-        top_k: How many to return, at least 1.
-        filter: What each must match; None for everything.
-        corpus: The nodes that the rarity of terms is measured on; None for all.
-    """
-
-    top_k: int
-    filter: Filter | None = None
-    corpus: Filter | None = None
+from llama_retrieval_ext.stores.points.wanted import Wanted
 
 
 class Searcher:
@@ -113,7 +97,7 @@ class Searcher:
             request = QueryRequest(
                 limit=min(wanted.top_k, count),
                 query=picks,
-                filter=wanted.filter,
+                filter=filter_of(wanted.clause),
                 with_payload=True,
             )
             return [found(point, self._score) for point in shard.query(request)]
@@ -122,7 +106,7 @@ class Searcher:
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         query = Query.Nearest(self._vector(embedding), using=DENSE)
-        return Question(query, wanted.top_k, wanted.filter, None, self._score)
+        return Question(query, wanted.top_k, filter_of(wanted.clause), None, self._score)
 
     def _sharing(self, text: str, wanted: Wanted) -> Question | None:
         terms = self._directory.manifest.tokenizer.query_terms(text)
@@ -130,10 +114,10 @@ class Searcher:
         if not terms:
             return None
         weights = SparseVector(list(terms), [float(count) for count in terms.values()])
-        corpus = wanted.corpus or (EVERYTHING if self._directory.inexact else None)
+        corpus = filter_of(wanted.corpus) or (EVERYTHING if self._directory.inexact else None)
         params = None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus))
         query = Query.Nearest(weights, using=BM25)
-        return Question(query, wanted.top_k, wanted.filter, params, float)
+        return Question(query, wanted.top_k, filter_of(wanted.clause), params, float)
 
     def _vector(self, embedding: Sequence[float]) -> list[float]:
         manifest = self._directory.manifest

@@ -21,12 +21,12 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import MIN_FREE_BYTES
 from llama_retrieval_ext.stores.embedded.manifest import Distance, Settings
-from llama_retrieval_ext.stores.embedded.modes import found_by
 from llama_retrieval_ext.stores.embedded.reading import count_matching, matching_nodes
 from llama_retrieval_ext.stores.embedded.registry import MEMORY, Opened, registry
 from llama_retrieval_ext.stores.embedded.search import Searcher
-from llama_retrieval_ext.stores.embedded.targets import from_document, target
 from llama_retrieval_ext.stores.embedded.writing import add_nodes, delete_matching
+from llama_retrieval_ext.stores.points.modes import found_by
+from llama_retrieval_ext.stores.points.targets import from_documents, target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -162,7 +162,7 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
         _refuse(delete_kwargs, "delete")
         if not ref_doc_id:
             raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
-        delete_matching(self._directory, from_document(ref_doc_id))
+        delete_matching(self._directory, from_documents([ref_doc_id]))
 
     async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """`delete` in a thread."""

@@ -5,20 +5,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from llama_index.core.schema import BaseNode
-from qdrant_edge import EdgeShard, Filter, UpdateOperation
+from qdrant_edge import EdgeShard, UpdateOperation
 
+from llama_retrieval_ext.stores.embedded.conditions import as_edge_filter
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.field_indexes import FieldIndexes
 from llama_retrieval_ext.stores.embedded.payload import NODE, Payload, payload_of
 from llama_retrieval_ext.stores.embedded.points import Terms, points_of, terms_of
 from llama_retrieval_ext.stores.embedded.vectors import Vectors, document_vectors
+from llama_retrieval_ext.stores.points.clauses import Clause
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
 BATCH: Final = 256
 # A node is written to the log and to the storage, and its metadata also to indexes.
 _COPIES: Final = 3
-_DELETION_BYTES: Final = 1024
+_DELETION: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +61,49 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     average = sum(sum(batch.terms.lengths) for batch in batches) / len(unique)
     with directory.lock:
         check_room(directory.path, needed=batches[0].size_bytes + min_free)
-        # Where no node has a term there is nothing to weigh, and any average will do.
-        directory.establish(dimension=len(batches[0].vectors[0]), average_length=average or 1.0)
+        directory.establish(dimension=len(batches[0].vectors[0]), average_length=average)
         for batch in batches:
             check_room(directory.path, needed=batch.size_bytes + min_free)
             _write(directory, batch)
 
 
-def delete_matching(directory: StoreDirectory, filter_: Filter) -> None:
-    """Delete the points that match."""
-    deletion = UpdateOperation.delete_points_by_filter(filter_)
+def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
+    """Delete the points that match.
+
+    Raises:
+        StoreUnavailableError: There is not even room for that, or the engine failed.
+    """
+    deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
     with directory.lock:
         check_room(directory.path, needed=SOME_BYTES)
-        directory.inexact = True
-        directory.change(lambda shard: shard.update(deletion), size_bytes=_DELETION_BYTES)
+        directory.change(lambda shard: _update(directory, shard, deletion), size_bytes=_DELETION)
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
-    average_length = directory.manifest.average_length or 1.0
     points = points_of(
         batch.nodes,
         vectors=batch.vectors,
         terms=batch.terms,
         payloads=batch.payloads,
-        average_length=average_length,
+        # Where the first nodes had no terms, any average will do.
+        average_length=directory.manifest.average_length or 1.0,
     )
+    insertion = UpdateOperation.upsert_points(points)
 
-    def upsert(shard: EdgeShard) -> None:
+    def write(shard: EdgeShard) -> None:
         FieldIndexes(shard).cover(batch.payloads)
-        before = shard.info().points_count
-        shard.update(UpdateOperation.upsert_points(points))
-        if shard.info().points_count < before + len(points):
-            directory.inexact = True
+        _update(directory, shard, insertion, new=len(points))
 
-    directory.change(upsert, size_bytes=batch.size_bytes)
+    directory.change(write, size_bytes=batch.size_bytes)
+
+
+def _update(
+    directory: StoreDirectory, shard: EdgeShard, operation: UpdateOperation, *, new: int = 0
+) -> None:
+    before = shard.info().points_count
+    shard.update(operation)
+    if shard.info().points_count != before + new:  # something was deleted or replaced
+        directory.inexact = True
 
 
 def _checked(directory: StoreDirectory, nodes: Sequence[BaseNode]) -> list[Batch]:

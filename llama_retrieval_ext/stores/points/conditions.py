@@ -103,9 +103,7 @@ def _has_any(key: str, values: Sequence[Scalar]) -> Clause:
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
     # Every stored list begins with a mark: one without values is there, too.
-    return Group(
-        every=tuple(_has(key, value) for value in values), no=(IsEmpty(path(LIST, key)),)
-    )
+    return Group(every=tuple(_has(key, value) for value in values), no=(IsEmpty(path(LIST, key)),))
 
 
 def _contains_text(key: str, text: str) -> Clause:

@@ -14,8 +14,8 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.embedded.search import Wanted
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.points.wanted import Wanted
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NODES = [

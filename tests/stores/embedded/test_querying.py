@@ -164,6 +164,8 @@ def test_mmr_picks_what_the_formula_picks(filled: EmbeddedVectorStore, threshold
 def test_mmr_of_a_few_candidates_is_a_choice_among_them(filled: EmbeddedVectorStore) -> None:
     result = filled.query(query(mode=MMR), mmr_prefetch_k=10, mmr_threshold=0.0)
     assert set(result.ids or []) == set(best(cosines(NODES), 10))
+    few = filled.query(query(mode=MMR), mmr_prefetch_k=3)
+    assert set(few.ids or []) == set(result.ids or [])
     wide = filled.query(query(mode=MMR), mmr_prefetch_factor=20, mmr_threshold=0.0)
     assert set(wide.ids or []) != set(result.ids or [])
 
@@ -206,6 +208,17 @@ def test_empty_lists_of_ids_restrict_nothing_as_llama_index_means_it(
     assert filled.query(query(doc_ids=[], node_ids=[])) == filled.query(query())
 
 
+@pytest.mark.parametrize("mode", [DEFAULT, SPARSE, HYBRID, MMR, "hybrid"])
+def test_an_emptied_store_finds_nothing(
+    filled: EmbeddedVectorStore, mode: VectorStoreQueryMode
+) -> None:
+    assert filled.query(query(mode=mode)).ids
+    filled.delete_nodes([node.node_id for node in NODES])
+    assert filled.query(query(mode=mode)).ids == []
+    filled.clear()
+    assert filled.query(query(mode=mode)).ids == []
+
+
 @pytest.mark.parametrize("top_k", [1, 200, 1000, 10**12])
 def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int) -> None:
     for mode in (DEFAULT, HYBRID, MMR):
@@ -240,7 +253,7 @@ def test_what_cannot_work_is_refused(
 
 
 def test_an_option_of_another_mode_is_refused(filled: EmbeddedVectorStore) -> None:
-    with pytest.raises(ConfigurationError, match="mode DEFAULT has no options mmr_threshold"):
+    with pytest.raises(ConfigurationError, match=r"DEFAULT has no options mmr_threshold"):
         filled.query(query(), mmr_threshold=0.5)
 
 

@@ -107,6 +107,7 @@ def test_a_node_comes_back_as_it_went_in(store: EmbeddedVectorStore, name: str) 
     assert back.model_dump(mode="python") == NODES[name].model_dump(mode="python")
     assert list(back.metadata) == list(node.metadata)
     assert repr(back.metadata) == repr(node.metadata)
+    assert repr(back.relationships) == repr(node.relationships)
 
 
 def test_get_nodes_brings_the_embedding_along(store: EmbeddedVectorStore) -> None:
@@ -120,6 +121,7 @@ def test_a_node_that_came_back_can_be_changed_alone(store: EmbeddedVectorStore) 
     store.add([NODES["full"].model_copy(update={"embedding": EMBEDDING})])
     changed = nearest(store)
     changed.metadata["title"] = "changed"
+    assert changed.relationships[NodeRelationship.SOURCE] == OWN
     changed.relationships.clear()
     changed.excluded_llm_metadata_keys.append("more")
     changed.embedding = [1.0]

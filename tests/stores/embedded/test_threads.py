@@ -6,6 +6,7 @@ from threading import Event
 
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from qdrant_edge import CountRequest, EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -89,6 +90,18 @@ def test_clearing_meanwhile_disturbs_no_reader(store: EmbeddedVectorStore) -> No
         for reader in readers:
             assert reader.result() <= set(range(SIZE + 1))
     assert store.count() == 0
+
+
+def test_a_reader_that_is_overtaken_by_a_clear_sees_an_empty_store(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.add(nodes(0, 0))
+
+    def read(shard: EdgeShard) -> int:
+        store.clear()
+        return shard.count(CountRequest())
+
+    assert store.searcher._directory.read(read, empty=-1) == -1
 
 
 def test_closing_meanwhile_ends_readers_with_the_right_error() -> None:

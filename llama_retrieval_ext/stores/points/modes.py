@@ -10,8 +10,8 @@ from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.embedded.hybrid import fused
-from llama_retrieval_ext.stores.embedded.search import Searcher, Wanted
-from llama_retrieval_ext.stores.embedded.targets import target
+from llama_retrieval_ext.stores.points.targets import target
+from llama_retrieval_ext.stores.points.wanted import Searcher, Wanted
 
 _Options = Mapping[str, float | None]
 
@@ -52,8 +52,8 @@ def found_by(query: VectorStoreQuery, searcher: Searcher, options: _Options) -> 
     if query.mode == VectorStoreQueryMode.MMR:
         return _diverse(query, searcher, wanted, options)
     raise UnsupportedModeError(
-        f"the embedded engine has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH, "
-        "HYBRID and MMR"
+        f"this store has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID "
+        "and MMR"
     )
 
 
@@ -95,13 +95,13 @@ def _limited(wanted: Wanted, top_k: int | None) -> Wanted:
 
 def _embedding(query: VectorStoreQuery) -> list[float]:
     if query.query_embedding is None:
-        raise ConfigurationError(f"a query in mode {query.mode.name} needs a query_embedding")
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
     return query.query_embedding
 
 
 def _text(query: VectorStoreQuery) -> str:
     if query.query_str is None:
-        raise ConfigurationError(f"a query in mode {query.mode.name} needs a query_str")
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return query.query_str
 
 
@@ -109,10 +109,10 @@ def _check_options(query: VectorStoreQuery, options: _Options) -> None:
     known = _MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else set[str]()
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ConfigurationError(f"mode {query.mode.name} has no options {', '.join(unknown)}")
+        raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(unknown)}")
     for name in ("output_fields", "embedding_field"):
         if getattr(query, name) is not None:
             raise ConfigurationError(
-                f"the embedded engine has no {name}: it returns whole nodes and has one embedding "
+                f"this store has no {name}: it returns whole nodes and has one embedding "
                 f"a node; leave {name} out"
             )
