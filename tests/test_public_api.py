@@ -118,3 +118,8 @@ def test_readme_lists_exactly_the_public_names() -> None:
     section = README.read_text(encoding="utf-8").split("## API", 1)[1].split("\n## ", 1)[0]
     listed = re.findall(r"^\| `(\w+)", section, flags=re.MULTILINE)
     assert sorted(listed) == sorted(public_names)
+
+
+def test_changelog_tells_of_every_public_name() -> None:
+    told = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert [name for name in public_names if f"`{name}`" not in told] == []

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from statistics import fmean
+from typing import TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import BaseNode
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.storage_context import StorageContext
 
@@ -13,14 +15,19 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit, node_ids, ordered, score_of
+from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
+from llama_retrieval_ext.stages.rescored import in_order
 from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.shape import expression, name_of
 
 # Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
 _MAX_LEVELS = 16
+# What the docstore was asked for, by id; None for what it does not have.
+Known: TypeAlias = dict[str, BaseNode | None]
 
 
 class MergedScore(Enum):
@@ -40,13 +47,17 @@ class AutoMergingRetriever(Retriever):
     First a chunk that is missing between two found neighbours is filled in, with the mean of their
     scores. Then parents replace their children, level by level. Each child counts once. A parent or
     neighbour that the docstore does not have, or that the query's scope or filters exclude, is left
-    out; a missing one marks the answer degraded.
+    out; a missing one, or a docstore that fails, marks the answer degraded.
 
     Args:
         vector_retriever: Finds the small chunks; any retriever.
         storage_context: Its docstore holds the parents; a docstore does as well.
         simple_ratio_thresh: A parent replaces its children when more than this part of them was
             found, in ``[0, 1)``.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        object_map: What index nodes stand for, by id.
+        objects: Index nodes with what they stand for.
         merged_score: The score of a parent.
         top_k: How many hits to return when the query does not say; None for all.
         name: Name in traces.
@@ -55,17 +66,23 @@ class AutoMergingRetriever(Retriever):
         ConfigurationError: ``simple_ratio_thresh`` is out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
         self,
         vector_retriever: BaseRetriever,
         storage_context: StorageContext | BaseDocumentStore,
         simple_ratio_thresh: float = 0.5,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        callback_manager: CallbackManager | None = None,
+        object_map: Mapping[str, object] | None = None,
+        objects: Sequence[IndexNode] | None = None,
         *,
         merged_score: MergedScore = MergedScore.MEAN,
         top_k: int | None = None,
         name: str = "auto_merging",
     ) -> None:
-        super().__init__(top_k=top_k, name=name)
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
+        self._verbose = verbose
+        self.object_map = objects_by_id(objects, object_map)
         if not 0 <= simple_ratio_thresh < 1:
             raise ConfigurationError(
                 f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh}"
@@ -91,17 +108,19 @@ class AutoMergingRetriever(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         found = yield from retrieval(self.source, self._for_children(query))
-        hits = ordered(as_hit(hit, source=name_of(self.source)) for hit in found)
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
+        known: Known = {}
         for _ in range(_MAX_LEVELS):
-            filled = yield from self._filled_in(hits, query)
-            merged = yield from self._merged(filled, query)
+            filled = yield from self._filled_in(hits, query, known)
+            merged = yield from self._merged(filled, query, known)
             unchanged = node_ids(merged) == node_ids(hits)
             hits = merged
             if unchanged:
                 break
         return hits[: query.top_k]
 
-    def _filled_in(self, hits: Sequence[Hit], query: Query) -> Plan[list[Hit]]:
+    def _filled_in(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
         by_id = {hit.node.node_id: hit for hit in hits}
         before_gap = {
             hit.node.next_node.node_id: hit for hit in hits if hit.node.next_node is not None
@@ -110,7 +129,7 @@ class AutoMergingRetriever(Retriever):
             hit.node.prev_node.node_id: hit for hit in hits if hit.node.prev_node is not None
         }
         gaps = [id_ for id_ in before_gap if id_ in behind_gap and id_ not in by_id]
-        nodes = yield from self._nodes(gaps, query)
+        nodes = yield from self._nodes(gaps, query, known)
         between = [
             Hit(
                 node=node,
@@ -121,12 +140,12 @@ class AutoMergingRetriever(Retriever):
         ]
         return ordered([*hits, *between])
 
-    def _merged(self, hits: Sequence[Hit], query: Query) -> Plan[list[Hit]]:
+    def _merged(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
         families: dict[str, list[Hit]] = {}
         for hit in hits:
             if hit.node.parent_node is not None:
                 families.setdefault(hit.node.parent_node.node_id, []).append(hit)
-        parents = yield from self._nodes(list(families), query)
+        parents = yield from self._nodes(list(families), query, known)
         merged: list[Hit] = []
         gone: set[str] = set()
         for id_, parent in parents.items():
@@ -137,19 +156,35 @@ class AutoMergingRetriever(Retriever):
                 gone.update(child.node.node_id for child in family)
         return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
 
-    def _nodes(self, ids: Sequence[str], query: Query) -> Plan[Mapping[str, BaseNode]]:
+    def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:
         """Nodes of the docstore by id, without those that the query may not see."""
-        if not ids:
+        new = [id_ for id_ in ids if id_ not in known]
+        if new:
+            known.update(dict.fromkeys(new))
+            known.update((yield from self._fetched(new)))
+        nodes = {id_: known[id_] for id_ in ids}
+        return {
+            id_: node
+            for id_, node in nodes.items()
+            if node is not None and matches(query.condition, node.metadata)
+        }
+
+    def _fetched(self, ids: list[str]) -> Plan[dict[str, BaseNode]]:
+        try:
+            found: list[BaseNode] = yield Call(
+                lambda: self.docstore.get_nodes(ids, raise_error=False)
+            )
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported as degraded
+            note_degraded(self.name, error)
             return {}
-        found: list[BaseNode] = yield Call(
-            lambda: self.docstore.get_nodes(list(ids), raise_error=False),
-        )
         nodes = {node.node_id: node for node in found}
         missing = [id_ for id_ in ids if id_ not in nodes]
         if missing:
             note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
-        visible = query.condition
-        return {id_: node for id_, node in nodes.items() if matches(visible, node.metadata)}
+        return nodes
 
     def __repr__(self) -> str:
-        return f"AutoMergingRetriever({self.source!r}, simple_ratio_thresh={self.threshold})"
+        inside = expression(self.source)
+        return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"

@@ -11,9 +11,11 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import Hit, as_hit, ordered
+from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.branches import unique_legs
+from llama_retrieval_ext.stages.rescored import in_order
 from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.shape import expression
 
 
 class FallbackRetriever(Retriever):
@@ -68,21 +70,21 @@ class FallbackRetriever(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         asked = self._for_children(query)
-        longest: list[NodeWithScore] = []
-        chosen = self.legs[0].name
+        longest: list[NodeWithScore] | None = None
+        chosen = ""
         for leg in self.legs:
             # The last one must answer if no other did: then there is nothing to fall back on.
-            must = int(leg is self.legs[-1] and not longest)
+            must = int(leg is self.legs[-1] and longest is None)
             (answer,) = yield from ask([Ask(leg, asked)], min_success=must)
-            if answer is not None and len(answer) > len(longest):
+            if answer is not None and (longest is None or len(answer) > len(longest)):
                 longest, chosen = answer, leg.name
-            if len(longest) >= self.enough:
+            if longest is not None and len(longest) >= self.enough:
                 break
         frame = current_frame()
         if frame is not None and frame.trace is not None:
             frame.trace.notes["answered_by"] = chosen
-        return ordered(as_hit(hit, source=chosen) for hit in longest)[: query.top_k]
+        return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]
 
     def __repr__(self) -> str:
-        inside = ", ".join(repr(leg.retriever) for leg in self.legs)
+        inside = ", ".join(expression(leg.retriever) for leg in self.legs)
         return f"{type(self).__name__}({inside}, enough={self.enough})"

@@ -10,8 +10,10 @@ from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.composite.routing.selector import Selector
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.branches import Branches, branches
 from llama_retrieval_ext.stages.fused import Fused
+from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.pipeline import Pipeline
 from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.rrf import RRF
@@ -43,9 +45,10 @@ INTENT_RULES = RuleSelector(
     [
         RouteRule(
             "exact",
-            # quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205
+            # quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but
+            # not "A 2023 report"
             pattern=r"[\"“「『][^\"”」』]+[\"”」』]|\w+_\w+|\b[a-z]+[A-Z]\w*|\w+\(\)|\w+\.\w+\.\w+"
-            r"|\b[A-Z]{1,4}[-/ ]?\d{2,}",
+            r"|\b[A-Z]{1,4}(?:[-/]?| (?!(?:19|20)\d{2}\b))\d{2,}",
         ),
         RouteRule(
             "comparison",
@@ -106,22 +109,23 @@ class IntentAdaptiveRetriever(RouterRetriever):
     Args:
         legs: ``a | b``, or retrievers by name.
         profiles: How to retrieve, by intent; ``general`` must be among them.
-        selector: Finds the intent.
-        fusion: The fusion of the legs; the weights are the profile's.
+        selector: Finds the intent; None for `INTENT_RULES`, as far as there are profiles for them.
+        fusion: The fusion of the legs, without weights: those are the profile's.
         top_k: How many hits to return when the query does not say; None for all.
         name: Name in traces.
 
     Raises:
-        ConfigurationError: There is no profile ``general``, or one weighs a leg that there is not.
+        ConfigurationError: There is no profile ``general``, one weighs a leg that there is not,
+            the fusion has weights, or the selector names an intent without a profile.
     """
 
     def __init__(
         self,
-        legs: Branches | Mapping[str, BaseRetriever],
+        legs: Branches | Mapping[str, BaseRetriever | Leg],
         *,
         profiles: Mapping[str, IntentProfile] | None = None,
-        selector: Selector = INTENT_RULES,
-        fusion: RRF | None = None,
+        selector: Selector | None = None,
+        fusion: Fusion | None = None,
         top_k: int | None = None,
         name: str = "intent",
     ) -> None:
@@ -131,11 +135,15 @@ class IntentAdaptiveRetriever(RouterRetriever):
                 f"a profile for {GENERAL!r} is needed for queries without a clear intent; "
                 f"there are {sorted(chosen)}"
             )
+        if fusion is not None and fusion.weights is not None:
+            raise ConfigurationError(f"give the weights to the profiles, not to {fusion!r}")
         sides = legs if isinstance(legs, Branches) else branches(**legs)
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
             for intent, profile in chosen.items()
         }
+        if selector is None:
+            selector = RuleSelector([rule for rule in INTENT_RULES.rules if rule.route in routes])
         super().__init__(selector, routes, fallback=GENERAL, max_routes=1, top_k=top_k, name=name)
         self._legs = sides
 
@@ -149,11 +157,16 @@ class IntentAdaptiveRetriever(RouterRetriever):
         """The intents."""
         return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
 
+    def __repr__(self) -> str:
+        return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
 
-def _variant(sides: Branches, fusion: RRF, profile: IntentProfile, intent: str) -> BaseRetriever:
+
+def _variant(sides: Branches, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
+    names = [leg.name for leg in sides.legs]
+    weights = resolved_weights(profile.weights, names, [leg.weight for leg in sides.legs])
     legs = tuple(
-        leg if profile.depth is None else replace(leg, top_k=profile.depth) for leg in sides.legs
+        replace(leg, weight=weights[leg.name], top_k=profile.depth or leg.top_k)
+        for leg in sides.legs
     )
-    weighted = replace(fusion, weights=profile.weights or None)
-    fused = Fused(replace(sides, legs=legs), weighted, filters=profile.filters, name=intent)
+    fused = Fused(replace(sides, legs=legs), fusion, filters=profile.filters, name=intent)
     return Pipeline(fused, refines=profile.refine, name=intent) if profile.refine else fused

@@ -1,18 +1,23 @@
 """Several retrievers, fused, under the name and arguments of LlamaIndex's."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import LLM
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.branches import Branches, branches
 from llama_retrieval_ext.stages.fused import Fused
 from llama_retrieval_ext.stages.fusion import Fusion, Unscored, Weights
+from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
 from llama_retrieval_ext.stages.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
 from llama_retrieval_ext.stages.rrf import RRF
@@ -46,8 +51,10 @@ class QueryFusionRetriever(Fused):
         similarity_top_k: How many hits to return when the query does not say.
         num_queries: How many queries are asked, the original included.
         use_async: As LlamaIndex takes it; legs run side by side whatever it says.
-        verbose: Must be false: what happened stands in ``search(query).trace``.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
         callback_manager: LlamaIndex's, for applications that still use one.
+        objects: Index nodes with what they stand for.
+        object_map: What index nodes stand for, by id.
         retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
         min_success: How many legs must answer.
 
@@ -57,7 +64,7 @@ class QueryFusionRetriever(Fused):
 
     def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
         self,
-        retrievers: Sequence[BaseRetriever | Leg] | Mapping[str, BaseRetriever],
+        retrievers: Sequence[BaseRetriever | Leg] | Mapping[str, BaseRetriever | Leg],
         llm: LLM | None = None,
         query_gen_prompt: str | None = None,
         mode: FUSION_MODES | str | Fusion = FUSION_MODES.SIMPLE,
@@ -66,14 +73,14 @@ class QueryFusionRetriever(Fused):
         use_async: bool = True,  # noqa: FBT001, FBT002 - LlamaIndex's
         verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         callback_manager: CallbackManager | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        object_map: Mapping[str, object] | None = None,
         retriever_weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
         min_success: int = 1,
         name: str = "fusion",
     ) -> None:
         del use_async  # both of its values describe what happens anyway
-        if verbose:
-            raise ConfigurationError("verbose=True prints; read search(query).trace instead")
         sides = branches(**retrievers) if isinstance(retrievers, Mapping) else branches(*retrievers)
         fan_out = _wordings(llm, query_gen_prompt, num_queries)
         super().__init__(
@@ -83,8 +90,27 @@ class QueryFusionRetriever(Fused):
             min_success=min_success,
             name=name,
         )
+        self.llm = llm
+        self.query_gen_prompt = query_gen_prompt or MULTI_QUERY_PROMPT
+        self.num_queries = num_queries
+        self.object_map = objects_by_id(objects, object_map)
+        self._verbose = verbose
         if callback_manager is not None:
             self.callback_manager = callback_manager
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"query_gen_prompt": PromptTemplate(self.query_gen_prompt)}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        prompt = prompts.get("query_gen_prompt")
+        if prompt is not None:
+            text = prompt.get_template()
+            fan_out = _wordings(self.llm, text, self.num_queries)
+            self.branches = replace(self.branches, fan_out=fan_out)
+            self.query_gen_prompt = text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:

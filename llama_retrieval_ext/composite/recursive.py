@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
 from llama_index.core.schema import BaseNode, IndexNode
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -11,7 +13,9 @@ from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.index_nodes import Resolver, ScorePolicy, Target
+from llama_retrieval_ext.stages.index_nodes import Resolver, ScorePolicy
+from llama_retrieval_ext.stages.index_targets import Target, place
+from llama_retrieval_ext.stages.rescored import in_order
 from llama_retrieval_ext.stages.retriever import Retriever
 
 
@@ -28,22 +32,30 @@ class RecursiveRetriever(Retriever):
         retriever_dict: Retrievers by id.
         query_engine_dict: Query engines by id; their answer becomes a node.
         node_dict: Nodes by id.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        query_response_tmpl: Text of the node made of a query engine's answer, with ``{query_str}``
+            and ``{response}``; LlamaIndex's unless given.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
         max_depth: How many index nodes deep to follow, at least 1.
-        max_fan_out: How many different ids to follow in one ranking, best first.
+        max_fan_out: How many different ids to follow at each depth, best first.
         policy: How the scores of an index node and of what it leads to become one.
         decay: Factor per level, for ``ScorePolicy.DECAYED``, in ``(0, 1]``.
         top_k: How many hits to return when the query does not say; None for all.
 
     Raises:
-        ConfigurationError: There is no retriever under ``root_id``, or an id leads to two things.
+        ConfigurationError: There is no retriever under ``root_id``, an id leads to two things, or
+            an argument is out of range.
     """
 
-    def __init__(  # noqa: PLR0913 - LlamaIndex's four, and the budgets it lacks
+    def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments, and the budgets it lacks
         self,
         root_id: str,
         retriever_dict: Mapping[str, BaseRetriever],
         query_engine_dict: Mapping[str, BaseQueryEngine] | None = None,
         node_dict: Mapping[str, BaseNode] | None = None,
+        callback_manager: CallbackManager | None = None,
+        query_response_tmpl: str | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         *,
         max_depth: int = 8,
         max_fan_out: int = 100,
@@ -52,7 +64,8 @@ class RecursiveRetriever(Retriever):
         top_k: int | None = None,
         name: str = "recursive",
     ) -> None:
-        super().__init__(top_k=top_k, name=name)
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
+        self._verbose = verbose
         if root_id not in retriever_dict:
             raise ConfigurationError(
                 f"there is no retriever under the root id {root_id!r}; "
@@ -66,7 +79,13 @@ class RecursiveRetriever(Retriever):
         self.root_id = root_id
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
         self._resolver = Resolver(
-            self._lookup, max_depth, max_fan_out, policy, decay, report_dangling=True
+            self._lookup,
+            max_depth,
+            max_fan_out,
+            policy,
+            decay,
+            report_dangling=True,
+            response_template=_checked(query_response_tmpl or DEFAULT_QUERY_RESPONSE_TMPL),
         )
 
     @property
@@ -83,9 +102,11 @@ class RecursiveRetriever(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         asked = self._for_children(query)
-        found = yield from retrieval(self.children[0], asked)
-        hits = [as_hit(hit, source=self.root_id) for hit in found]
-        resolved = yield from self._resolver.resolve(hits, asked)
+        root = self.children[0]
+        found = yield from retrieval(root, asked)
+        hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
+        inside = [place(self.root_id, root)]
+        resolved = yield from self._resolver.resolve(hits, asked, inside=inside)
         return resolved[: query.top_k]
 
     def _lookup(self, node: IndexNode) -> Target:
@@ -93,6 +114,25 @@ class RecursiveRetriever(Retriever):
 
     def __repr__(self) -> str:
         return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
+
+
+def _scored(hits: list[Hit]) -> list[Hit]:
+    """Hits of a foreign root, each with a score: 1.0 where none has one, as in LlamaIndex."""
+    with_score = [hit for hit in hits if hit.score is not None]
+    if len(with_score) == len(hits):
+        return hits
+    return in_order(hits if with_score else [hit.model_copy(update={"score": 1.0}) for hit in hits])
+
+
+def _checked(template: str) -> str:
+    try:
+        template.format(query_str="", response="")
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(
+            f"query_response_tmpl takes {{query_str}} and {{response}} and no other braces, "
+            f"got {template!r}"
+        ) from error
+    return template
 
 
 def _one_target_an_id(*dicts: Mapping[str, Target]) -> dict[str, Target]:

@@ -25,14 +25,11 @@ class Consensus(Fusion):
 
     at_least: int
     fusion: Fusion = field(default_factory=RRF)
+    weights: Weights = field(init=False)  # those of the fusion inside
 
     def __post_init__(self) -> None:
         in_at_least([], at_least=self.at_least)  # checks it
-
-    @property
-    def weights(self) -> Weights:
-        """Those of the fusion inside."""
-        return self.fusion.weights
+        object.__setattr__(self, "weights", self.fusion.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """The shares of the fusion inside, for hits with consensus."""

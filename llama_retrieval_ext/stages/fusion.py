@@ -85,10 +85,9 @@ class Fusion(Operand, ABC):
     left out.
     """
 
-    @property
-    @abstractmethod
-    def weights(self) -> Weights:
-        """By leg name, or in the order of the legs; None for the weights of the legs."""
+    # By leg name, or in the order of the legs; None for the weights of the legs. A field of the
+    # subclasses' dataclasses.
+    weights: Weights
 
     @abstractmethod
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
@@ -179,7 +178,7 @@ class FusionChain(Operand):
 
 def concise_repr(stage: Fusion) -> str:
     """The expression that makes the stage, without the arguments that are None."""
-    given = {field.name: getattr(stage, field.name) for field in fields(stage)}  # type: ignore[arg-type]
+    given = {each.name: getattr(stage, each.name) for each in fields(stage) if each.init}  # type: ignore[arg-type]
     told = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     return f"{type(stage).__name__}({told})"
 

@@ -1,17 +1,40 @@
 """Follows index nodes: hits that stand for a node, a retriever or a query engine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, ordered
 from llama_retrieval_ext.stages.index_targets import Target, place, target_hits
-from llama_retrieval_ext.stages.score_policy import ScorePolicy
+
+
+class ScorePolicy(Enum):
+    """The score of what an index node led to, from the index node's and its own.
+
+    Where it has none of its own, as a plain node, that of the index node counts.
+    """
+
+    CHILD = "child"
+    PARENT = "parent"
+    PRODUCT = "product"
+    DECAYED = "decayed"
+
+    def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
+        """The score; ``DECAYED`` is the child's own times ``decay``."""
+        if parent is None:
+            return child
+        if child is None or self is ScorePolicy.PARENT:
+            return parent
+        if self is ScorePolicy.PRODUCT:
+            return parent * child
+        return child * decay if self is ScorePolicy.DECAYED else child
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +88,24 @@ class _Reached:
     path: frozenset[str]
 
 
-class _Walk:
-    """One query's way through the index nodes, depth by depth."""
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What some index nodes of one depth stand for, and those index nodes, best first."""
 
-    def __init__(self, resolver: Resolver, query: Query) -> None:
-        self.resolver = resolver
+    index_id: str
+    target: Target
+    ways: list[_Reached] = field(default_factory=list)
+
+
+class _Walk:
+    """One query's way through the index nodes, depth by depth.
+
+    Depth by depth, because then it is the same whoever answers first, and because however densely
+    targets lead to each other, each is asked once and followed from few places.
+    """
+
+    def __init__(self, limits: Resolver, query: Query) -> None:
+        self.limits = limits
         self.query = query
         self._answers: dict[str, Outcome[list[Hit]]] = {}
         self._entered: dict[str, float | None] = {}
@@ -81,96 +117,80 @@ class _Walk:
         path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
         level, depth = [_Reached(hit, path) for hit in hits], 0
         while level:
-            targets: dict[str, Target] = {}
-            doors: dict[str, list[_Reached]] = {}
+            doors: dict[str, _Door] = {}
             for reached in sorted(level, key=_best_first):
-                where, target = self._door(reached, depth, doors)
-                if where is None:
+                door = self._door(reached, depth, doors)
+                if door is None:
                     self._found.append(reached.hit)
                 else:
-                    targets[where] = target
-                    doors.setdefault(where, []).append(reached)
-            yield from self._ask(targets, doors)
+                    door.ways.append(reached)
+            yield from self._ask(doors)
             depth += 1
             level = [each for where in doors for each in self._behind(where, doors[where], depth)]
         return self._found
 
-    def _door(
-        self, reached: _Reached, depth: int, doors: Mapping[str, object]
-    ) -> tuple[str | None, Target]:
-        """Where the hit leads and to what; nowhere if it is not to be followed."""
-        node, limits = reached.hit.node, self.resolver
+    def _door(self, reached: _Reached, depth: int, doors: dict[str, _Door]) -> _Door | None:
+        """What the hit leads to, noted in ``doors``; None if it is not to be followed."""
+        node = reached.hit.node
         if not isinstance(node, IndexNode):
-            return None, None
-        target = limits.lookup(node)
-        where, reason = place(node.index_id, target), ""
-        if target is None:
-            reason = "nothing is known under this id" if limits.report_dangling else ""
-        elif where in reached.path:
-            reason = "leads back to itself"
-        elif depth >= limits.max_depth:
-            reason = f"lies deeper than max_depth={limits.max_depth}"
-        elif where not in doors and len(doors) >= limits.max_fan_out:
-            reason = f"is beyond max_fan_out={limits.max_fan_out}"
-        else:
-            return where, target
+            return None
+        target = self.limits.lookup(node)
+        where = place(node.index_id, target)
+        reason = self._obstacle(where, target, reached, depth)
+        if not reason and where not in doors and len(doors) >= self.limits.max_fan_out:
+            reason = f"is beyond max_fan_out={self.limits.max_fan_out}"
         if reason:
             note_degraded(node.index_id, reason)
-        return None, None
+        if reason or target is None:
+            return None
+        return doors.setdefault(where, _Door(node.index_id, target))
 
-    def _ask(
-        self, targets: Mapping[str, Target], doors: Mapping[str, Sequence[_Reached]]
-    ) -> Plan[None]:
+    def _obstacle(self, where: str, target: Target, reached: _Reached, depth: int) -> str:
+        if target is None:
+            return "nothing is known under this id" if self.limits.report_dangling else ""
+        if where in reached.path:
+            return "leads back to itself"
+        if depth >= self.limits.max_depth:
+            return f"lies deeper than max_depth={self.limits.max_depth}"
+        return ""
+
+    def _ask(self, doors: Mapping[str, _Door]) -> Plan[None]:
         """Learn what is behind the doors that were not opened before."""
-        new = [where for where in targets if where not in self._answers]
-        tasks = [
-            Task(
-                id_,
-                target_hits(
-                    id_, targets[where], self.query, template=self.resolver.response_template
-                ),
-                enters=where,
-            )
-            for where in new
-            for id_ in [_index_id(doors[where][0])]
-        ]
-        if tasks:
-            outcomes: list[Outcome[list[Hit]]] = yield Together(tasks)
-            self._answers.update(zip(new, outcomes, strict=True))
-            for task, outcome in zip(tasks, outcomes, strict=True):
-                if outcome.error is not None:
-                    note_degraded(task.name, outcome.error)
+        new = [where for where in doors if where not in self._answers]
+        tasks = [self._task(where, doors[where]) for where in new]
+        outcomes: list[Outcome[list[Hit]]] = (yield Together(tasks)) if tasks else []
+        for where, task, outcome in zip(new, tasks, outcomes, strict=True):
+            self._answers[where] = outcome
+            if isinstance(outcome.error, MISTAKES):
+                raise outcome.error
+            if outcome.error is not None:
+                note_degraded(task.name, outcome.error)
 
-    def _behind(self, where: str, doors: Sequence[_Reached], depth: int) -> list[_Reached]:
-        outcome, best = self._answers[where], doors[0]
+    def _task(self, where: str, door: _Door) -> Task[list[Hit]]:
+        template = self.limits.response_template
+        plan = target_hits(door.index_id, door.target, self.query, template=template)
+        return Task(door.index_id, plan, enters=where)
+
+    def _behind(self, where: str, door: _Door, depth: int) -> list[_Reached]:
+        outcome, best = self._answers[where], door.ways[0]
         if outcome.error is not None:
-            self._found += [reached.hit for reached in doors]
+            self._found += [reached.hit for reached in door.ways]
             return []
         if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
             return []  # a shorter way led here, to the same scores or better ones
         self._entered[where] = best.hit.score
-        policy, decay = self.resolver.policy, self.resolver.decay**depth
+        decay, path = self.limits.decay**depth, best.path | {where}
         return [
-            _Reached(
-                hit.model_copy(
-                    update={"score": policy.score(best.hit.score, hit.score, decay=decay)}
-                ),
-                best.path | {where},
-            )
+            _Reached(hit.model_copy(update={"score": score}), path)
             for hit in outcome.result()
+            for score in [self.limits.policy.score(best.hit.score, hit.score, decay=decay)]
         ]
 
     def _gains(self, score: float | None, before: float | None) -> bool:
-        inherited = self.resolver.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
+        inherited = self.limits.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
         return inherited and score is not None and (before is None or score > before)
+
 
 def _best_first(reached: _Reached) -> tuple[bool, float, str]:
     score = reached.hit.score
     return score is None, -(score or 0.0), reached.hit.node.node_id
-
-
-def _index_id(reached: _Reached) -> str:
-    node = reached.hit.node
-    return node.index_id if isinstance(node, IndexNode) else node.node_id
-
-

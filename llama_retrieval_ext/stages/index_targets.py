@@ -1,13 +1,13 @@
 """What an index node can stand for, and how it is asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.query_engine import CustomQueryEngine
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
+from llama_index.core.schema import BaseNode, NodeWithScore, TextNode
 
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.children import retrieval
@@ -50,13 +50,6 @@ def target_hits(id_: str, target: Target, query: Query, *, template: str) -> Pla
 def place(id_: str, target: Target) -> str:
     """What tells one target from another: the same id may mean something else elsewhere."""
     return f"{id_}@{id(target):x}"
-
-
-def objects_by_id(
-    objects: Sequence[IndexNode] | None, object_map: Mapping[str, object] | None
-) -> dict[str, object]:
-    """What index nodes stand for, by their id, from LlamaIndex's two arguments for it."""
-    return {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}
 
 
 def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses

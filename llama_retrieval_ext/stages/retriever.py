@@ -1,8 +1,10 @@
 """`Retriever`: the base of every retriever here, and the contract they share."""
 
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -13,7 +15,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, Query
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from llama_retrieval_ext.errors import ScopeRequiredError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.pipeline import Pipeline
     from llama_retrieval_ext.stages.refine import Refine
 
+_log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -179,7 +182,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
-            at_once: How many are worked on side by side.
+            at_once: How many are worked on side by side, at least 1.
+
+        Raises:
+            ConfigurationError: ``at_once`` is below 1.
         """
         return run(self._many(queries, at_once))
 
@@ -190,6 +196,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return await arun(self._many(queries, at_once))
 
     def _many(self, queries: Sequence[QueryType], at_once: int) -> Plan[list[list[NodeWithScore]]]:
+        if at_once < 1:
+            raise ConfigurationError(f"at_once must be at least 1, got {at_once}")
         answers: list[list[NodeWithScore]] = []
         for start in range(0, len(queries), at_once):
             tasks = [
@@ -251,7 +259,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.timeout_s is None:
             hits = yield from self._plan(query)
         else:
-            (outcome,) = yield Together([Task(self.name, self._plan(query), query.timeout_s)])
+            frame = current_frame()
+            plan = _heard(self._plan(query), None if frame is None else frame.on_partial)
+            (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
         if self.object_map or not self.children:  # children have followed theirs
             hits = yield from Resolver(self._object_of).resolve(hits, query)
@@ -259,6 +269,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         frame = current_frame()
         if frame is not None and frame.verbose and frame.trace is not None:
             frame.trace.notes["top"] = node_ids(hits[:5])
+        if self._verbose:
+            _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
         return list(hits)
 
     def _object_of(self, node: IndexNode) -> Target:
@@ -314,6 +326,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(top_k={self.top_k})"
+
+
+def _heard(plan: Plan[list[Hit]], on_partial: OnPartial | None) -> Plan[list[Hit]]:
+    """The same plan, that still reports its partial answers when it runs as a task of its own."""
+    frame = current_frame()
+    if frame is None or on_partial is None:
+        return (yield from plan)
+    with entered(replace(frame, on_partial=on_partial)):
+        return (yield from plan)
 
 
 def _telling(report: Callable[[SearchResult], None]) -> OnPartial:

@@ -1,7 +1,8 @@
 """The backend for any LlamaIndex vector store: vector search, by the store's own `query`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -13,16 +14,18 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    DimensionMismatchError,
     ScoreError,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
+from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters
+from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
 
-Lookup = Callable[[Sequence[str]], Sequence[BaseNode]]
+Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
 
 class GenericBackend:
@@ -34,7 +37,8 @@ class GenericBackend:
 
     Args:
         store: The vector store.
-        lookup: Nodes by the ids that the store returns, for a store that keeps no text.
+        lookup: Gives nodes by the ids that the store returns, as far as there are any, for a store
+            that keeps no text.
         lower_is_better: Whether the store's "similarities" are distances.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
@@ -71,19 +75,21 @@ class GenericBackend:
         Raises:
             UnsupportedFilterError: The store says that it cannot evaluate the condition.
             ScoreError: The store returns hits without scores.
+            DimensionMismatchError: The embedding does not have the store's dimension, as far as
+                that can be known.
         """
-        query = self._query(embedding, search)
+        condition = None if search.condition is None else simplified(search.condition)
+        if condition is False:  # nothing can satisfy it, and a store may take it for no condition
+            return Call(list)
+        query = self._query(embedding, search.top_k, None if condition is True else condition)
 
         async def ask() -> list[Found]:
-            return self._found(await self.store.aquery(query))
+            with self._refusals(condition):
+                return self._found(await self.store.aquery(query), search.top_k)
 
         def ask_blocking() -> list[Found]:
-            try:
-                return self._found(self.store.query(query))
-            except NotImplementedError as error:
-                raise UnsupportedFilterError(
-                    f"{type(self.store).__name__} cannot evaluate {search.condition}: {error}", ""
-                ) from error
+            with self._refusals(condition):
+                return self._found(self.store.query(query), search.top_k)
 
         return Call(ask_blocking, ask if self.capabilities.real_async else None)
 
@@ -111,39 +117,77 @@ class GenericBackend:
         """The store's class."""
         return {"engine": type(self.store).__name__}
 
-    def _query(self, embedding: Sequence[float], search: Search) -> VectorStoreQuery:
-        query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=search.top_k)
-        if search.condition is None:
-            return query
+    @contextmanager
+    def _refusals(self, condition: object) -> Generator[None]:
+        try:
+            yield
+        except NotImplementedError as error:
+            raise UnsupportedFilterError(
+                f"{type(self.store).__name__} cannot evaluate {condition}: {error}", ""
+            ) from error
+
+    def _query(
+        self, embedding: Sequence[float], top_k: int, condition: Condition | None
+    ) -> VectorStoreQuery:
+        query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k)
         if isinstance(self.store, SimpleVectorStore):
-            query.node_ids = _matching(self.store, search.condition)
-        else:
-            query.filters = as_metadata_filters(search.condition)
+            _check_dimension(self.store, embedding)
+            # It compares all of them anyway; those at the cut would be any of equal ones.
+            query.similarity_top_k = max(1, len(self.store.data.embedding_dict))
+            query.node_ids = None if condition is None else _matching(self.store, condition)
+        elif condition is not None:
+            query.filters = as_metadata_filters(condition)
         return query
 
-    def _found(self, result: VectorStoreQueryResult) -> list[Found]:
-        nodes = result.nodes
-        if nodes is None:
-            nodes = self._lookup(result.ids or []) if self._lookup is not None else []
-        scores = result.similarities or []
-        if len(scores) != len(nodes):
+    def _found(self, result: VectorStoreQueryResult, top_k: int) -> list[Found]:
+        nodes, scores = result.nodes, result.similarities or []
+        ids = list(result.ids or []) if nodes is None else [node.node_id for node in nodes]
+        if len(scores) != len(ids):
             raise ScoreError(
-                f"{type(self.store).__name__} returned {len(nodes)} nodes and {len(scores)} "
+                f"{type(self.store).__name__} returned {len(ids)} nodes and {len(scores)} "
                 "scores; a ranking needs a score for each"
             )
-        pairs = zip(nodes, scores, strict=True)
-        found = [Found(node, self._sign * self._finite(score, node)) for node, score in pairs]
-        return sorted(found, key=lambda each: (-each.score, each.node_id))
+        pairs = zip(ids, scores, strict=True)
+        best = sorted((-self._sign * self._finite(score, id_), id_) for id_, score in pairs)[:top_k]
+        if nodes is None:
+            known = self._looked_up([id_ for _, id_ in best])
+        else:
+            known = {node.node_id: node for node in nodes}
+        return [Found(known[id_], -score) for score, id_ in best if id_ in known]
 
-    def _finite(self, score: float | None, node: BaseNode) -> float:
+    def _looked_up(self, ids: Sequence[str]) -> Mapping[str, BaseNode]:
+        known = {} if self._lookup is None else self._lookup(ids)
+        missing = [id_ for id_ in ids if id_ not in known]
+        if missing:
+            where = type(self.store).__name__
+            note_degraded(where, f"there is no text for {len(missing)} hits: {missing[:5]}")
+        return known
+
+    def _finite(self, score: float | None, node_id: str) -> float:
         if score is None or not math.isfinite(score):
             raise ScoreError(
-                f"{type(self.store).__name__} gave node {node.node_id!r} the score {score}; "
+                f"{type(self.store).__name__} gave node {node_id!r} the score {score}; "
                 "it must be a finite number: check its embedding for zeros and NaN"
             )
         return float(score)
 
 
+def _check_dimension(store: SimpleVectorStore, embedding: Sequence[float]) -> None:
+    for known in store.data.embedding_dict.values():
+        if len(known) != len(embedding):
+            raise DimensionMismatchError(
+                f"the query's embedding has {len(embedding)} numbers, the store's have "
+                f"{len(known)}; ask with the model that the store was filled with"
+            )
+        break
+
+
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
-    known = store.data.metadata_dict
-    return [node_id for node_id, metadata in known.items() if matches(condition, metadata)]
+    ids, known = store.data.embedding_dict, store.data.metadata_dict
+    if any(id_ not in known for id_ in ids):
+        raise UnsupportedFilterError(
+            "this SimpleVectorStore was persisted without metadata and cannot be filtered; "
+            "build it again",
+            "",
+        )
+    return [id_ for id_ in ids if matches(condition, known[id_])]

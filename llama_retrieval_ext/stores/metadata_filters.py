@@ -1,5 +1,7 @@
 """Conditions written back as LlamaIndex filters, for stores that only take those."""
 
+from collections.abc import Sequence
+
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     MetadataFilter,
@@ -10,9 +12,43 @@ from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 
 
 def as_metadata_filters(condition: Condition) -> MetadataFilters:
-    """LlamaIndex filters that mean the same; groups of one level wherever one is enough."""
+    """LlamaIndex filters that mean the same; groups of one level wherever one is enough.
+
+    Args:
+        condition: A `simplified` one.
+    """
     written = _written(condition)
     return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
+
+
+def simplified(condition: Condition) -> Condition | bool:
+    """The condition without groups that have no parts; what always or never holds as a bool.
+
+    LlamaIndex filters cannot say either, and stores that get an empty group ignore it.
+    """
+    match condition:
+        case Compare():
+            return condition
+        case AllOf(parts):
+            return _group(AllOf, parts, decides=False)
+        case AnyOf(parts):
+            return _group(AnyOf, parts, decides=True)
+        case Not(part):
+            inner = simplified(part)
+            return not inner if isinstance(inner, bool) else Not(inner)
+
+
+def _group(
+    kind: type[AllOf] | type[AnyOf], parts: Sequence[Condition], *, decides: bool
+) -> Condition | bool:
+    """The group of the parts, of which one that is ``decides`` decides."""
+    inner = [simplified(part) for part in parts]
+    if decides in inner:
+        return decides
+    left = tuple(part for part in inner if not isinstance(part, bool))
+    if not left:
+        return not decides
+    return left[0] if len(left) == 1 else kind(left)
 
 
 def _written(condition: Condition) -> MetadataFilter | MetadataFilters:

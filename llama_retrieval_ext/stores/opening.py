@@ -96,8 +96,11 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
 
 
 def _node_lookup(index: VectorStoreIndex) -> Lookup:
-    def lookup(ids: Sequence[str]) -> list[BaseNode]:
+    def lookup(ids: Sequence[str]) -> dict[str, BaseNode]:
         names = index.index_struct.nodes_dict
-        return index.docstore.get_nodes([names[id_] for id_ in ids])
+        own_ids = {id_: names.get(id_, id_) for id_ in ids}
+        nodes = index.docstore.get_nodes(list(own_ids.values()), raise_error=False)
+        known = {node.node_id: node for node in nodes}
+        return {id_: known[own_id] for id_, own_id in own_ids.items() if own_id in known}
 
     return lookup

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
-from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 
@@ -28,13 +29,18 @@ class CascadeSelector(Selector):
             raise ConfigurationError("a cascade needs at least one selector")
         self.selectors = selectors
 
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Nothing, if each of them can pick among these routes."""
+        for selector in self.selectors:
+            selector.check(choices)
+
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The first selection that is not empty."""
         for selector in self.selectors:
             try:
                 found = yield from step(repr(selector), selector.select(query, choices))
-            except RetrievalExtError:
-                raise  # a mistake in the selector's own arguments
+            except MISTAKES:
+                raise
             except Exception as error:  # noqa: BLE001 - reported as degraded
                 note_degraded(repr(selector), error)
                 continue

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
-from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.embedding import embed_text
 from llama_retrieval_ext.query import Query
 
 
@@ -44,15 +44,21 @@ class EmbeddingSelector(Selector):
 
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""
+        if not query.query_str.strip():
+            return []
         described = yield from self._described(choices)
-        embedding = yield from embed(query, self.embed_model)
-        cosines = described @ _unit(np.asarray(embedding, dtype=np.float64))
-        least = max(self.min_similarity, float(cosines.max()) - self.margin)
+        # Of the text: an embedding that the query brings is of the routes' model, not of this one.
+        embedding = yield from embed_text(query.query_str, self.embed_model)
+        asked = _unit(np.asarray(embedding, dtype=np.float64))
+        cosines: list[float] = np.clip(described @ asked, -1.0, 1.0).tolist()
+        if not asked.any() or not np.isfinite(cosines).all():
+            return []  # the model knows no word of the query
+        least = max(self.min_similarity, max(cosines) - self.margin)
         order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
+        near = [i for i in order if cosines[i] >= least]
         return [
-            Selection(choices[i].name, max((1 + float(cosines[i])) / 2, 1e-9), f"{cosines[i]:.2f}")
-            for i in order
-            if cosines[i] >= least
+            Selection(choices[i].name, max((1 + cosines[i]) / 2, 1e-9), f"{cosines[i]:.2f}")
+            for i in (near if self.margin > 0 else near[:1])
         ]
 
     def _described(self, choices: Sequence[Choice]) -> Plan[NDArray[np.float64]]:

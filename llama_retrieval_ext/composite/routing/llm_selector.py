@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.llm_prompt import filled
 from llama_retrieval_ext.stages.llm_text import cleaned
 from llama_retrieval_ext.stages.llm_writer import LLM_TIMEOUT_S, LLMWriter
 
@@ -21,7 +23,9 @@ Question: {query}
 Answer with the numbers of at most {most} of them, best first, separated by commas, and nothing \
 else. If none fits, answer: none
 """
-_NUMBER = re.compile(r"(?<![\w.-])\d{1,3}(?![\w.])")
+# Not part of a word, a negative number or a fraction; Chinese stands next to it without a space.
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
+_NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
 
 
 class LLMSelector(Selector):
@@ -41,6 +45,8 @@ class LLMSelector(Selector):
     """
 
     def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
+        if max_routes < 1:
+            raise ConfigurationError(f"max_routes must be at least 1, got {max_routes}")
         self.max_routes = max_routes
         self._writer = LLMWriter(llm, timeout_s)
 
@@ -50,11 +56,7 @@ class LLMSelector(Selector):
             f"{number}. {each.name}: {each.description}"
             for number, each in enumerate(choices, start=1)
         )
-        prompt = (
-            _PROMPT.replace("{choices}", listed)
-            .replace("{most}", str(self.max_routes))
-            .replace("{query}", query.query_str)
-        )
+        prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
         answers: list[list[int]] = yield from self._writer.written(
             repr(self), prompt, lambda said: _numbers(said, len(choices)), scope=query.scope
         )
@@ -69,5 +71,8 @@ class LLMSelector(Selector):
 
 def _numbers(said: str, highest: int) -> list[int]:
     """The route numbers in an answer, in its order, without repetitions."""
-    named = (int(number) for number in _NUMBER.findall(cleaned(said)))
+    text = cleaned(said)
+    if _NONE.match(text):
+        return []
+    named = (int(number) for number in _NUMBER.findall(text))
     return [number for number in dict.fromkeys(named) if 1 <= number <= highest]

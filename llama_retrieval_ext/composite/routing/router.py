@@ -1,28 +1,31 @@
 """A retriever that sends each query to the retrievers that know most about it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.base_selector import BaseSelector
 from llama_index.core.llms import LLM
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
-from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import MISTAKES, Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, as_hit, ordered
-from llama_retrieval_ext.stages.branches import unique_legs
-from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.branches import leg_of, unique_legs
+from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
+from llama_retrieval_ext.stages.rescored import in_order
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rrf import RRF
 
@@ -53,6 +56,10 @@ class RouterRetriever(Retriever):
     Args:
         selector: One of ours, or any LlamaIndex selector.
         retriever_tools: The routes: LlamaIndex's ``RetrieverTool``s, or `Route`s by name.
+        llm: As LlamaIndex takes it; a selector brings its own.
+        objects: Index nodes with what they stand for.
+        object_map: What index nodes stand for, by id.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
         fallback: Name of the route to take when there is no selection; None for all of them.
         max_routes: How many picked routes are taken at most; None for all.
         fusion: How the rankings of several routes become one.
@@ -61,13 +68,18 @@ class RouterRetriever(Retriever):
         name: Name in traces.
 
     Raises:
-        ConfigurationError: There is no route, or the fallback is none.
+        ConfigurationError: There is no route, the fallback is none, the selector names one that
+            there is not, or the fusion weighs one.
     """
 
-    def __init__(  # noqa: PLR0913 - one argument for each thing that LlamaIndex's gets wrong
+    def __init__(  # noqa: PLR0913 - LlamaIndex's arguments, and what it gets wrong
         self,
         selector: Selector | BaseSelector,
         retriever_tools: Routes,
+        llm: LLM | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        object_map: Mapping[str, object] | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
         *,
         fallback: str | None = None,
         max_routes: int | None = None,
@@ -77,14 +89,20 @@ class RouterRetriever(Retriever):
         name: str = "router",
     ) -> None:
         super().__init__(top_k=top_k, name=name)
+        del llm
+        self._verbose = verbose
+        self.object_map = objects_by_id(objects, object_map)
         if isinstance(selector, BaseSelector):
             selector = ForeignSelector(selector)
         self.selector = selector
         self.legs, self.choices = _routes(retriever_tools)
+        selector.check(self.choices)
         self.fallback = fallback
         self.max_routes = max_routes
         self.fusion = fusion or RRF()
         self.weigh_by_confidence = weigh_by_confidence
+        weights = [leg.weight for leg in self.legs.values()]
+        self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
         if fallback is not None and fallback not in self.legs:
             raise ConfigurationError(
                 f"the fallback {fallback!r} is no route; there are {[*self.legs]}"
@@ -98,19 +116,19 @@ class RouterRetriever(Retriever):
         retriever_tools: Routes,
         llm: LLM | None = None,
         selector: Selector | BaseSelector | None = None,
-        *,
-        select_multi: bool = False,
+        select_multi: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
     ) -> Self:
         """LlamaIndex's constructor: with a selector, or the one that LlamaIndex has for an LLM.
 
         Raises:
             ConfigurationError: There is neither.
         """
-        if selector is None:
-            if llm is None:
-                raise ConfigurationError("RouterRetriever.from_defaults needs selector= or llm=")
-            selector = get_selector_from_llm(llm, is_multi=select_multi)
-        return cls(selector, retriever_tools)
+        if selector is not None:
+            return cls(selector, retriever_tools)
+        if llm is None:
+            raise ConfigurationError("RouterRetriever.from_defaults needs selector= or llm=")
+        chosen = get_selector_from_llm(llm, is_multi=select_multi)
+        return cls(chosen, retriever_tools, max_routes=None if select_multi else 1)
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -124,9 +142,15 @@ class RouterRetriever(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         selections = yield from self._selections(query)
-        hits = yield from self._ask(query, selections)
-        others = [Selection(name) for name in self.legs if name not in _names(selections)]
+        picked = {selection.name for selection in selections}
+        others = [
+            Selection(name, reason="every picked route failed")
+            for name in self.legs
+            if name not in picked
+        ]
+        hits = yield from self._ask(query, selections, min_success=0 if others else 1)
         if hits is None:
+            _note_routes([*selections, *others])
             hits = yield from self._ask(query, others, min_success=1)
         return (hits or [])[: query.top_k]
 
@@ -134,24 +158,19 @@ class RouterRetriever(Retriever):
         try:
             found = yield from step(repr(self.selector), self.selector.select(query, self.choices))
             selections = self._checked(found)
-        except RetrievalExtError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-            note_degraded(self.name, error)
-            selections = []
+        except MISTAKES:
+            raise
         except Exception as error:  # noqa: BLE001 - reported as degraded
             note_degraded(self.name, error)
             selections = []
         taken = selections or self._fallback()
-        frame = current_frame()
-        if frame is not None:
-            frame.session.details["routes"] = [
-                {"name": each.name, "confidence": each.confidence, "reason": each.reason}
-                for each in taken
-            ]
+        _note_routes(taken)
         return taken
 
     def _checked(self, found: Sequence[Selection]) -> list[Selection]:
+        for each in found:
+            if not 0 < each.confidence <= 1:
+                raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")
         unique = {selection.name: selection for selection in reversed(found)}
         known = [each for each in found if unique.get(each.name) is each and each.name in self.legs]
         if len(known) < len(unique):
@@ -165,11 +184,9 @@ class RouterRetriever(Retriever):
         return [Selection(name, reason="fallback: all routes") for name in self.legs]
 
     def _ask(
-        self, query: Query, selections: Sequence[Selection], *, min_success: int = 0
+        self, query: Query, selections: Sequence[Selection], *, min_success: int
     ) -> Plan[list[Hit] | None]:
         """The fused answers of some routes; None when every one of them failed."""
-        if not selections and min_success == 0:
-            return None
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
         answers = yield from ask(list(asks.values()), min_success=min_success)
@@ -180,20 +197,30 @@ class RouterRetriever(Retriever):
             return None
         if len(selections) == 1:
             ((name, only),) = rankings.items()
-            return ordered(as_hit(hit, source=name) for hit in only)
+            return in_order([as_hit(hit, source=name) for hit in only])
         weights = {
-            each.name: self.legs[each.name].weight
+            each.name: self.weights[each.name]
             * (each.confidence if self.weigh_by_confidence else 1.0)
             for each in selections
         }
         return self.fusion.fuse(rankings, weights=weights, source=self.name)
 
+    def _get_prompt_modules(self) -> PromptMixinType:
+        if isinstance(self.selector, ForeignSelector):
+            return {"selector": self.selector.selector}
+        return {}
+
     def __repr__(self) -> str:
         return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
 
 
-def _names(selections: Sequence[Selection]) -> set[str]:
-    return {selection.name for selection in selections}
+def _note_routes(taken: Sequence[Selection]) -> None:
+    frame = current_frame()
+    if frame is not None:
+        frame.session.details["routes"] = [
+            {"name": each.name, "confidence": each.confidence, "reason": each.reason}
+            for each in taken
+        ]
 
 
 def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
@@ -205,10 +232,7 @@ def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
         named = [
             (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in given
         ]
-    legs = unique_legs(
-        Leg(name, part) if isinstance(part, BaseRetriever) else replace(part, name=name)
-        for name, part, _ in named
-    )
+    legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
     choices = [
         Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
     ]

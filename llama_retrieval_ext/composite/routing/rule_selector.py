@@ -89,17 +89,24 @@ class RuleSelector(Selector):
     def __init__(self, rules: Sequence[RouteRule]) -> None:
         self.rules = tuple(rules)
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The routes whose rules hold.
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Nothing, if there are the routes that the rules name.
+
+        Args:
+            choices: The routes.
 
         Raises:
-            ConfigurationError: A rule names a route that there is not.
+            ConfigurationError: A rule names another.
         """
-        yield from ()
         names = [choice.name for choice in choices]
         unknown = sorted({rule.route for rule in self.rules} - set(names))
         if unknown:
             raise ConfigurationError(f"rules name the routes {unknown}; there are {names}")
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The routes whose rules hold."""
+        del choices  # checked before
+        yield from ()
         held = {rule.route: rule for rule in reversed(self.rules) if rule.holds(query)}
         return [
             Selection(rule.route, rule.confidence, "a rule holds")

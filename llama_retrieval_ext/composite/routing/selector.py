@@ -39,6 +39,16 @@ class Selection:
 class Selector(ABC):
     """Picks routes for a query."""
 
+    def check(self, choices: Sequence[Choice]) -> None:  # noqa: B027 - most can pick any
+        """Nothing, if it can pick among these routes; asked once, when a router is made.
+
+        Args:
+            choices: The routes.
+
+        Raises:
+            ConfigurationError: It can not.
+        """
+
     @abstractmethod
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the routes to take, best first; empty to abstain."""

@@ -54,14 +54,15 @@ def _query(condition: Condition) -> Json:
         case AllOf(parts):
             return all_of([_query(part) for part in parts])
         case AnyOf(parts):
-            return _any_of([_query(part) for part in parts])
+            return any_of([_query(part) for part in parts])
         case Not(Not(part)):
             return _query(part)
         case Not(part):
             return _none_of(_query(part))
 
 
-def _any_of(parts: Sequence[Json]) -> Json:
+def any_of(parts: Sequence[Json]) -> Json:
+    """The query that at least one part matches."""
     if not parts:
         return NOTHING
     return (
@@ -114,7 +115,7 @@ def _contains_text(key: str, text: str, marks: str = "s") -> Json:
         )
     safe = utf8_safe(text)
     inner = f"*{_escaped(safe)}*" if safe else "*"
-    return _any_of(
+    return any_of(
         [{"wildcard": {PIECES: {"value": _escaped(prefix(key) + mark) + inner}}} for mark in marks]
     )
 

@@ -8,6 +8,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import TENANT_KEY
+from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.elasticsearch.conditions import PIECES, TERMS
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import indexed_text
 from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
@@ -15,7 +16,11 @@ from llama_retrieval_ext.stores.elasticsearch.mapping import DOC, ID, NODE, TEXT
 from llama_retrieval_ext.stores.elasticsearch.request import Json
 from llama_retrieval_ext.stores.elasticsearch.terms import pieces_of, scalar, terms_of
 from llama_retrieval_ext.stores.elasticsearch.vectors import node_vector
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_to_text
+from llama_retrieval_ext.stores.embedded.stored_node import (
+    node_from_text,
+    node_id_in,
+    node_to_text,
+)
 from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
 
 # Bytes that the engine takes as the id of a document, and as a term.
@@ -74,15 +79,20 @@ def route_of_node(node: BaseNode) -> str:
     return route_of(node.metadata.get(TENANT_KEY))
 
 
-def node_of(source: Json, *, dimension: int | None = None) -> BaseNode:
-    """The node of a document.
+def found_in(hit: Json, score: float) -> Found:
+    """The node of a document with a score; the node itself is made when it is looked at."""
+    text: str = hit["fields"][NODE][0]
+    return Found.later(node_id_in(text), score, lambda: node_from_text(text))
+
+
+def node_of(source: Json, *, dimension: int) -> BaseNode:
+    """The node of a document with its embedding.
 
     Args:
         source: What the engine returned of it.
-        dimension: Of the embeddings, where it is wanted with the node; None for without.
+        dimension: Of the embeddings; zeros are not stored.
     """
     node = node_from_text(source[NODE])
-    if dimension is not None:
-        vector: Sequence[float] = source.get(VECTOR) or [0.0] * dimension
-        node.embedding = list(vector)
+    vector: Sequence[float] = source.get(VECTOR) or [0.0] * dimension
+    node.embedding = list(vector)
     return node

@@ -28,6 +28,7 @@ class Index:
         self.params = params
         self.manifest = asked.checked(None, name)
         self.is_there = False
+        self.is_small = False  # as far as the last searches tell
         self._asked = asked
 
     def look(self) -> Steps[None]:

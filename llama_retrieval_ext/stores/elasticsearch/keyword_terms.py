@@ -1,7 +1,6 @@
 """Terms of texts on their way into the engine and into its queries."""
 
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Final
 
 from llama_index.core.schema import BaseNode
@@ -10,8 +9,6 @@ from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
 from llama_retrieval_ext.stores.embedded.keyword_text import keyword_text
 from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
 
-# The whitespace analyser cuts longer words in pieces.
-_LONGEST: Final = 200
 # What servers take at least in a query. A word more than once counts more than once.
 _MOST: Final = 1024
 
@@ -21,23 +18,15 @@ def indexed_text(node: BaseNode, manifest: Manifest) -> str:
     text = keyword_text(node)
     if manifest.analyzer is not None:
         return utf8_safe(text)
-    return " ".join(map(_whole, manifest.tokenizer.tokens(text)))
+    return " ".join(map(utf8_safe, manifest.tokenizer.tokens(text)))
 
 
 def asked_text(text: str, manifest: Manifest) -> str:
     """What is looked for, in the same form; of more than 1,024 terms the first different ones."""
     if manifest.analyzer is not None:
         return utf8_safe(text)
-    return " ".join(map(_whole, _limited(manifest.tokenizer.query_tokens(text))))
+    return " ".join(map(utf8_safe, _limited(manifest.tokenizer.query_tokens(text))))
 
 
 def _limited(tokens: list[str]) -> Iterable[str]:
     return tokens if len(tokens) <= _MOST else list(dict.fromkeys(tokens))[:_MOST]
-
-
-def _whole(token: str) -> str:
-    """A term that the analyser leaves as it is."""
-    safe = utf8_safe(token)
-    if len(safe) <= _LONGEST:
-        return safe
-    return f"{safe[: _LONGEST // 2]}{sha256(safe.encode()).hexdigest()}"

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines on its own loop, whoever asks: other threads and other loops, one after another.
+    """Runs coroutines on its own loop, for other threads and for loops that come and go.
 
     Examples:
         >>> loop = LoopThread("example")

@@ -1,4 +1,4 @@
-"""What an index says about itself, in the ``_meta`` of its mapping, and what opening it asks for."""
+"""What an index says about itself, in its mapping's ``_meta``, and what opening it asks for."""
 
 from dataclasses import dataclass
 from typing import Final, Self, get_args
@@ -67,7 +67,7 @@ class Manifest:
             )
         if data.get("format") != FORMAT:
             raise StoreFormatError(
-                f"the Elasticsearch index {index!r} has format {data.get('format')!r}, this release "
+                f"the index {index!r} has format {data.get('format')!r}, this release "
                 f"reads {FORMAT}; install the release that wrote it, or index the documents again"
             )
         tokenizer = Tokenizer.from_dict(data["tokenizer"])

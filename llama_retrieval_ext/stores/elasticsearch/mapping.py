@@ -31,7 +31,8 @@ def index_body(manifest: Manifest, params: IndexParams) -> Json:
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
-        NODE: {"type": "text", "index": False, "norms": False},
+        # Kept beside the source as well, which holds the embedding and takes longer to read.
+        NODE: {"type": "text", "index": False, "norms": False, "store": True},
         TEXT: {
             "type": "text",
             "analyzer": manifest.analyzer or "whitespace",

@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.connection import DEFAULT_TIMEOUT_S, Connection
 from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
+_LLAMA_INDEX: Final = "llama_index.vector_stores.elasticsearch"
 _SCHEMES: Final = {"elasticsearch": "http", "elasticsearchs": "https"}
 _PORT: Final = 9200
 _FORM: Final = "elasticsearch://host:9200/index (elasticsearchs:// for TLS)"
@@ -55,6 +60,20 @@ def open_elasticsearch(
         distance=distance,
         params=IndexParams.of(store_params or {}),
     )
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """The backend for a store in Elasticsearch, ours or LlamaIndex's; None for any other."""
+    if isinstance(store, ElasticsearchVectorStore):
+        return ElasticsearchBackend(store)
+    if type(store).__module__.startswith(_LLAMA_INDEX):
+        # Who has such a store has paid for its import, which nobody else need.
+        from llama_retrieval_ext.stores.elasticsearch.foreign_backend import (  # noqa: PLC0415
+            foreign_backend_of,
+        )
+
+        return foreign_backend_of(store)
+    return None
 
 
 def parsed(url: str) -> tuple[Connection, str]:

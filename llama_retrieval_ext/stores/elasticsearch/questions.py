@@ -1,18 +1,20 @@
 """Searches as the engine takes them, and rankings of what it answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.elasticsearch.documents import node_of
+from llama_retrieval_ext.stores.elasticsearch.documents import found_in
 from llama_retrieval_ext.stores.elasticsearch.mapping import ID, NODE, TEXT, VECTOR
 from llama_retrieval_ext.stores.elasticsearch.request import Json
 from llama_retrieval_ext.stores.elasticsearch.similarity import Similarity
 
 # Hits that a server returns at once, and candidates that it looks at, unless set up otherwise.
 WINDOW: Final = 10_000
+# So many that match a filter are compared one by one, which takes a millisecond and misses none.
+_FILTERED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,84 +32,94 @@ class Wanted:
     route: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
     """Nodes near to an embedding; None stands for zeros, which are at cosine 0 to all.
 
     Nodes that tie where the ranking is cut come in the engine's order, so that one more than wanted
     is asked for, and if it ties, many more.
+
+    Attributes:
+        wanted: How many, and which.
+        vector: What to be near to.
+        similarity: How embeddings are compared.
+        least_candidates: How many each shard looks at, at least.
+        size: How many to ask for.
+        surely: Whether the engine is to look at all nodes where they are some thousands: its graph
+            of neighbours loses some of many that are alike.
     """
 
     wanted: Wanted
     vector: list[float] | None
     similarity: Similarity
     least_candidates: int
+    size: int
+    surely: bool = False
 
-    @property
-    def first(self) -> int:
-        """How many to ask for to begin with."""
-        return min(self.wanted.top_k + 1, WINDOW)
-
-    def body(self, size: int) -> Json:
-        """The search for so many hits."""
+    def body(self) -> Json:
+        """The search."""
         filters = [] if self.wanted.filter is None else [self.wanted.filter]
         if self.vector is None:
-            return {"query": {"bool": {"filter": filters}}, "sort": [ID], **_page(size)}
+            return {"query": {"bool": {"filter": filters}}, "sort": [ID], **_page(self.size)}
+        if self.surely and not filters:
+            filters = [{"exists": {"field": VECTOR}}]
         nearest = {
             "field": VECTOR,
             "query_vector": self.vector,
-            "k": size,
-            "num_candidates": min(max(self.least_candidates, 2 * size), WINDOW),
+            "k": self.size,
+            "num_candidates": self._candidates(bool(filters)),
             "filter": filters,
         }
-        return {"knn": nearest, **_page(size)}
+        return {"knn": nearest, **_page(self.size)}
 
-    def next(self, hits: Sequence[Json], size: int) -> int | None:
-        """How many to ask for instead; None where these decide the ranking."""
+    def _candidates(self, filtered: bool) -> int:  # noqa: FBT001 - private, and named at the call
+        """How many nodes each shard looks at; all that match, where they are no more than these."""
+        if self.surely:
+            return WINDOW
+        least = max(self.least_candidates, _FILTERED) if filtered else self.least_candidates
+        return min(max(least, 2 * self.size), WINDOW)
+
+    def again(self, hits: Sequence[Json]) -> Self | None:
+        """What to ask instead; None where these hits decide the ranking."""
         cut = self.wanted.top_k
-        if self.vector is None or len(hits) < size or size == WINDOW or len(hits) <= cut:
+        if self.vector is None:
             return None
-        tied = hits[cut - 1]["_score"] == hits[-1]["_score"]
-        return min(4 * size, WINDOW) if tied else None
+        if len(hits) < self.size:
+            unsure = self.wanted.filter is None and not self.surely
+            return replace(self, surely=True) if unsure else None
+        if self.size == WINDOW or len(hits) <= cut or hits[cut - 1]["_score"] > hits[-1]["_score"]:
+            return None
+        return replace(self, size=min(4 * self.size, WINDOW), surely=True)
 
     def ranking(self, hits: Sequence[Json]) -> list[Found]:
         """Best first, equal scores by node id."""
         raw = self.similarity.raw
-        found = [
-            Found(node_of(hit["_source"]), 0.0 if self.vector is None else raw(hit["_score"]))
-            for hit in hits
-        ]
+        found = [found_in(hit, 0.0 if self.vector is None else raw(hit["_score"])) for hit in hits]
         return _cut(found, self.wanted.top_k)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sharing:
     """Nodes that share terms with a text; the engine itself orders ties by node id."""
 
     wanted: Wanted
     text: str
 
-    @property
-    def first(self) -> int:
-        """How many to ask for."""
-        return min(self.wanted.top_k, WINDOW)
-
-    def body(self, size: int) -> Json:
-        """The search for so many hits."""
+    def body(self) -> Json:
+        """The search."""
         match: Json = {"match": {TEXT: {"query": self.text}}}
         if self.wanted.filter is not None:
             match = {"bool": {"must": [match], "filter": [self.wanted.filter]}}
+        size = min(self.wanted.top_k, WINDOW)
         return {"query": match, "sort": [{"_score": "desc"}, {ID: "asc"}], **_page(size)}
 
-    def next(self, hits: Sequence[Json], size: int) -> int | None:  # noqa: ARG002 - Nearest's
+    def again(self, hits: Sequence[Json]) -> None:
         """None: these decide the ranking."""
-        return None
 
     def ranking(self, hits: Sequence[Json]) -> list[Found]:
         """Best first, equal scores by node id."""
-        return _cut(
-            [Found(node_of(hit["_source"]), hit["sort"][0]) for hit in hits], self.wanted.top_k
-        )
+        found = [found_in(hit, hit["sort"][0]) for hit in hits]
+        return _cut(found, self.wanted.top_k)
 
 
 Question = Nearest | Sharing
@@ -127,9 +139,9 @@ def check_window(top_k: int, hits: Sequence[Json]) -> None:
 
 
 def _page(size: int) -> Json:
-    return {"size": size, "_source": [NODE], "track_total_hits": False}
+    return {"size": size, "_source": False, "stored_fields": [NODE], "track_total_hits": False}
 
 
 def _cut(found: list[Found], top_k: int) -> list[Found]:
-    found.sort(key=lambda each: (-each.score, each.node.node_id))
+    found.sort(key=lambda each: (-each.score, each.node_id))
     return found[:top_k]

@@ -31,7 +31,7 @@ def matching_nodes(
     while True:
         hits = yield from page(index, query, after=after, fields=[NODE, VECTOR])
         for hit in hits:
-            node = node_of(hit["_source"], dimension=index.manifest.dimension)
+            node = node_of(hit["_source"], dimension=index.manifest.dimension or 0)
             nodes[node.node_id] = node
         if len(hits) < PAGE:
             break

@@ -9,6 +9,7 @@ from llama_retrieval_ext.stores.elasticsearch.failures import of_status
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
 from llama_retrieval_ext.stores.elasticsearch.questions import (
+    WINDOW,
     Nearest,
     Question,
     Sharing,
@@ -81,34 +82,48 @@ class Searcher:
             distance=manifest.distance,
             index=self._index.name,
         )
-        candidates = self._index.params.num_candidates
-        return Nearest(wanted, vector, SIMILARITIES[manifest.distance], candidates)
+        return Nearest(
+            wanted=wanted,
+            vector=vector,
+            similarity=SIMILARITIES[manifest.distance],
+            least_candidates=self._index.params.num_candidates,
+            size=min(wanted.top_k + 1, WINDOW),
+            surely=self._index.is_small,
+        )
 
     def _answers(self, questions: Sequence[Question]) -> Steps[list[list[Found]]]:
-        """One ranking a question, all asked at once; again only where ties need more hits."""
-        sizes: list[int | None] = [question.first for question in questions]
+        """One ranking a question, all asked at once; again only where hits leave it open."""
+        open_: dict[int, Question] = dict(enumerate(questions))
         pages: list[list[Json]] = [[] for _ in questions]
-        while any(sizes):
-            asked = [(place, size) for place, size in enumerate(sizes) if size is not None]
-            told = yield from self._hits([(questions[place], size) for place, size in asked])
-            for (place, size), hits in zip(asked, told, strict=True):
+        while open_:
+            told = yield from self._hits(list(open_.values()))
+            asked, open_ = open_, {}
+            for (place, question), hits in zip(asked.items(), told, strict=True):
                 pages[place] = hits
-                sizes[place] = questions[place].next(hits, size)
+                self._learn(question, hits)
+                again = question.again(hits)
+                if again is not None:
+                    open_[place] = again
         for question, hits in zip(questions, pages, strict=True):
             check_window(question.wanted.top_k, hits)
         return [question.ranking(hits) for question, hits in zip(questions, pages, strict=True)]
 
-    def _hits(self, asked: Sequence[tuple[Question, int]]) -> Steps[list[list[Json]]]:
+    def _learn(self, question: Question, hits: Sequence[Json]) -> None:
+        """Whether the next search had better ask for all of a few at once."""
+        if isinstance(question, Nearest) and question.wanted.filter is None:
+            self._index.is_small = len(hits) < question.size
+
+    def _hits(self, asked: Sequence[Question]) -> Steps[list[list[Json]]]:
         name = self._index.name
         if len(asked) == 1:
-            ((question, size),) = asked
+            (question,) = asked
             params = {**SEARCH_PARAMS, **_how(question)}
-            told = yield request("POST", name, "_search", params=params, body=question.body(size))
+            told = yield request("POST", name, "_search", params=params, body=question.body())
             return [told["hits"]["hits"]]
         lines = []
-        for question, size in asked:
+        for question in asked:
             header = {"index": name, **SEARCH_PARAMS, **_how(question)}
-            lines += [to_json(header), to_json(question.body(size))]
+            lines += [to_json(header), to_json(question.body())]
         told = yield lines_request("_msearch", lines=lines)
         return [_hits_of(part, name) for part in told["responses"]]
 

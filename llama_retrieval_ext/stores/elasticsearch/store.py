@@ -335,7 +335,7 @@ def _result(found: Sequence[Found]) -> VectorStoreQueryResult:
     return VectorStoreQueryResult(
         nodes=[each.node for each in found],
         similarities=[each.score for each in found],
-        ids=[each.node.node_id for each in found],
+        ids=[each.node_id for each in found],
     )
 
 

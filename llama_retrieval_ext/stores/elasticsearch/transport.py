@@ -4,7 +4,7 @@ import threading
 from typing import TypeVar
 
 from elastic_transport import TransportError
-from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
+from elasticsearch import ApiError, AsyncElasticsearch
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError
 from llama_retrieval_ext.execution.frame import current_frame
@@ -36,13 +36,13 @@ class Transport:
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._async_client: AsyncElasticsearch | None = None
-        self._closed = False
+        self.closed = False
 
     def run(self, steps: Steps[T]) -> T:
         """The result of steps; blocks.
 
         Raises:
-            StoreUnavailableError: The server cannot be reached, is late, or refuses the credentials.
+            StoreUnavailableError: The server cannot be reached, is late, or refuses credentials.
             StoreError: It refused a request.
             StoreClosedError: The store was closed.
         """
@@ -50,7 +50,7 @@ class Transport:
             request = next(steps)
             while True:
                 try:
-                    answer = self._send(request)
+                    answer = self.send(request)
                 except StoreError as error:
                     request = steps.throw(error)
                 else:
@@ -64,7 +64,7 @@ class Transport:
             request = next(steps)
             while True:
                 try:
-                    answer = await self._asend(request)
+                    answer = await self.asend(request)
                 except StoreError as error:
                     request = steps.throw(error)
                 else:
@@ -75,15 +75,16 @@ class Transport:
     def close(self) -> None:
         """Close both clients."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             loop, async_client = self._loop, self._async_client
             self._loop = self._async_client = None
         self.client.close()
         if loop is not None:
             loop.close(None if async_client is None else async_client.close())
 
-    def _send(self, request: Request) -> Json:
-        if self._closed:
+    def send(self, request: Request) -> Json:
+        """The answer to one request; blocks."""
+        if self.closed:
             raise self._closed_error()
         client = self.client
         limit = _limit_s(self.connection)
@@ -101,7 +102,8 @@ class Transport:
             raise meaning(error, self.connection.where) from error
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
-    async def _asend(self, request: Request) -> Json:
+    async def asend(self, request: Request) -> Json:
+        """The answer to one request, without blocking the event loop."""
         loop, client = self._async_parts()
         limit = _limit_s(self.connection)
         if limit is not None:
@@ -121,7 +123,7 @@ class Transport:
 
     def _async_parts(self) -> tuple[LoopThread, AsyncElasticsearch]:
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise self._closed_error()
             if self._loop is None or self._async_client is None:
                 self._loop = LoopThread("llama-retrieval-elasticsearch")
@@ -133,7 +135,7 @@ class Transport:
 
 
 def _limit_s(connection: Connection) -> float | None:
-    """Seconds that the deadline of the query leaves; None where that is more than there is anyway."""
+    """Seconds that the deadline of the query leaves; None where a request has less anyway."""
     frame = current_frame()
     left = None if frame is None else frame.remaining_s()
     if left is None or left >= connection.timeout_s:

@@ -11,6 +11,7 @@ from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
 
 # Squares of longer ones overflow in single precision.
 _LONGEST: Final = 1e15
+_DECIMALS: Final = 8
 
 
 def node_vector(
@@ -65,6 +66,8 @@ def _scaled(embedding: Sequence[float], distance: Distance, name: str) -> list[f
         if largest == 0.0:
             return None
         vector = vector / largest  # so that no square overflows or vanishes
-        vector = vector / np.linalg.norm(vector)
+        # More digits than single precision has at this length would only be longer to write.
+        short: list[float] = np.round(vector / np.linalg.norm(vector), _DECIMALS).tolist()
+        return short
     single: list[float] = vector.astype(np.float32).tolist()
     return single

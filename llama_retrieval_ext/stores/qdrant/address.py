@@ -12,8 +12,8 @@ MEMORY: Final = ":memory:"
 _COLLECTION: Final = "nodes"
 _PORT: Final = 6333
 _TIMEOUT_S: Final = 30
-_SERVER_OPTIONS: Final = {"api_key_env", "timeout_s", "prefer_grpc"}
-_LOCAL_OPTIONS: Final = {"collection"}
+_SERVER_OPTIONS: Final = ("api_key_env", "timeout_s", "prefer_grpc")
+_LOCAL_OPTIONS: Final = ("collection",)
 _ADVICE: Final = (
     "write qdrant://host:6333/collection, qdrants://host/collection?api_key_env=NAME for TLS, "
     "qdrant:./directory or qdrant::memory:"
@@ -116,15 +116,15 @@ def _port(place: str) -> int:
     try:
         return urlsplit(place).port or _PORT
     except ValueError as error:
-        raise ConfigurationError(f"the port of the URL is no number up to 65535; {_ADVICE}") from error
+        raise ConfigurationError(f"the URL's port is no number up to 65535; {_ADVICE}") from error
 
 
-def _options(query: str, known: set[str]) -> Mapping[str, str]:
+def _options(query: str, known: tuple[str, ...]) -> Mapping[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options).difference(known))
     if unknown:
         raise ConfigurationError(
-            f"the URL has the options {', '.join(unknown)}, it may have {', '.join(sorted(known))}; "
+            f"the URL has the options {', '.join(unknown)}; it may have {', '.join(known)}, "
             "other settings go into store_params"
         )
     return options

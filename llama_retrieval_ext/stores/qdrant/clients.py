@@ -65,8 +65,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=local_clients.forget)
 
 
-def connected(address: Address) -> tuple[Connection, Callable[[], None]]:
-    """A connection to an address, and what closes it.
+def connected(address: Address) -> tuple[Connection, QdrantClient, Callable[[], None]]:
+    """A connection to an address, its sync client, and what closes it.
 
     Raises:
         ConfigurationError: The environment variable for the key is not set.
@@ -81,7 +81,7 @@ def connected(address: Address) -> tuple[Connection, Callable[[], None]]:
             raise
         raise meant from error
     aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
-    return Connection(client, aclient, where=where), close
+    return Connection(client, aclient, where=where), client, close
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
@@ -102,6 +102,6 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
         headers={"api-key": key} if quiet and key is not None else None,
         timeout=address.timeout_s,
         prefer_grpc=address.prefer_grpc,
-        check_compatibility=False,  # it warns from a thread; what depends on the version asks for it
+        check_compatibility=False,  # it warns, from a thread; what depends on the version asks
     )
     return client, client.close

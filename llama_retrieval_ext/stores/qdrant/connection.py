@@ -36,6 +36,10 @@ class Connection:
         self.where = where
         inner = getattr(client if client is not None else aclient, "_client", None)
         self.is_local = isinstance(inner, QdrantLocal | AsyncQdrantLocal)
+        # Local mode multiplies matrices, whose last digits depend on where in memory they lie.
+        self.grain = 1e-6 if self.is_local else 0.0
+        # There a question costs the same whatever its limit.
+        self.slack = 50 if self.is_local else 0
         self.real_async = aclient is not None and not self.is_local
         self._client = client
         self._aclient = aclient

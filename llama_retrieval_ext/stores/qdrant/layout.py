@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.stores.backend import ScoreRange
+
+Score: TypeAlias = Callable[[float], float]
 
 
 def _cosine(score: float) -> float:
@@ -18,7 +20,7 @@ def _negative(distance: float) -> float:
     return -distance
 
 
-_SCORES: Final[Mapping[models.Distance, Callable[[float], float]]] = {
+_SCORES: Final[Mapping[models.Distance, Score]] = {
     models.Distance.COSINE: _cosine,
     models.Distance.DOT: float,
     models.Distance.EUCLID: _negative,
@@ -50,10 +52,10 @@ class Layout:
     sparse: str | None = None
     weighs_rarity: bool = False
 
-    @property
-    def score(self) -> Callable[[float], float]:
-        """From the engine's score to ours: higher is better."""
-        return _SCORES[self.distance]
+
+def score_of(distance: models.Distance) -> Score:
+    """From the engine's score to ours: higher is better."""
+    return _SCORES[distance]
 
 
 def range_of(distance: models.Distance) -> ScoreRange:

@@ -35,8 +35,8 @@ def recorded(info: models.CollectionInfo, where: str) -> Manifest:
     params = vectors.get(DENSE) if isinstance(vectors, dict) else None
     if not isinstance(data, dict) or params is None:
         raise StoreFormatError(
-            f"{where} was not made by this package; hand in LlamaIndex's QdrantVectorStore over it, "
-            "or use another collection"
+            f"{where} was not made by this package; hand in LlamaIndex's QdrantVectorStore over "
+            "it, or use another collection"
         )
     if data.get("format") != FORMAT:
         raise StoreFormatError(

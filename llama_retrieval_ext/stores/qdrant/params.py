@@ -45,23 +45,29 @@ class StoreParams:
         unknown = sorted(set(given) - _COLLECTION - {_VECTOR, _SPARSE, _SEARCH})
         if unknown:
             raise ConfigurationError(
-                f"store_params has {', '.join(unknown)}; Qdrant takes {', '.join(sorted(_COLLECTION))}"
-                f", and dicts as {_VECTOR}, {_SPARSE} and {_SEARCH}"
+                f"store_params has {', '.join(unknown)}; Qdrant takes "
+                f"{', '.join(sorted(_COLLECTION))}, and dicts as {_VECTOR}, {_SPARSE} and {_SEARCH}"
             )
         own = {name: value for name, value in given.items() if name in _COLLECTION}
         vector, sparse, search = (_part(given, name) for name in (_VECTOR, _SPARSE, _SEARCH))
         params = cls(own, vector, sparse, None)
         try:
             params.creation(dimension=1, distance=models.Distance.COSINE)
-            return cls(own, vector, sparse, models.SearchParams(**search) if search else None)
+            return cls(
+                own, vector, sparse, models.SearchParams.model_validate(search) if search else None
+            )
         except (ValidationError, TypeError) as error:
             raise ConfigurationError(f"store_params is not what Qdrant takes: {error}") from error
 
     def creation(self, *, dimension: int, distance: models.Distance) -> dict[str, object]:
         """The arguments that a collection is made with, but for its name and metadata."""
-        dense = models.VectorParams(size=dimension, distance=distance, **self.vector)
-        sparse = models.SparseVectorParams(modifier=models.Modifier.IDF, **self.sparse_vector)
-        checked = models.CreateCollection(**self.collection)
+        dense = models.VectorParams.model_validate(
+            {**self.vector, "size": dimension, "distance": distance}
+        )
+        sparse = models.SparseVectorParams.model_validate(
+            {**self.sparse_vector, "modifier": models.Modifier.IDF}
+        )
+        checked = models.CreateCollection.model_validate(self.collection)
         own = {name: getattr(checked, name) for name in self.collection}
         return {"vectors_config": {DENSE: dense}, "sparse_vectors_config": {BM25: sparse}, **own}
 

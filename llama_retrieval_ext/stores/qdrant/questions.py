@@ -7,13 +7,15 @@ from typing import Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.qdrant.layout import Score
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
 # Of more nodes than these that tie where the ranking is cut, the engine's choice stands: sending
 # all of them to order them by id would take seconds.
 MOST_TIES: Final = 10_000
+# Of no more than these, the payload comes with the answer that shows how many tie.
+_FEW: Final = 512
 
-Score: TypeAlias = Callable[[float], float]
 # From what is stored of a point, and its score of ours, to its node.
 Read: TypeAlias = Callable[[models.ScoredPoint, float], Found]
 Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
@@ -61,11 +63,16 @@ class Asker:
         collection: Its name.
         read: Makes nodes of points, at once or later.
         payload: What of the payload that takes: all, or fields by name.
+        grain: Scores that differ by no more are equal: local mode's have such noise.
+        slack: How many more to ask for at once than it takes to see a tie, where they cost less
+            than to ask again.
     """
 
     collection: str
     read: Read
     payload: bool | list[str]
+    grain: float
+    slack: int
 
     def rankings(self, questions: Sequence[Question]) -> Talk[list[list[Found]]]:
         """One ranking a question, asked in one request: best first, equal scores by node id.
@@ -74,7 +81,10 @@ class Asker:
             CollectionMissingError: There is no such collection.
         """
         # One more than wanted shows whether there is a tie where the ranking is cut.
-        requests = [question.request(question.top_k + 1, self.payload) for question in questions]
+        requests = [
+            question.request(question.top_k + 1 + self.slack, self.payload)
+            for question in questions
+        ]
         pages = yield from self._points(requests)
         rankings = []
         for question, points in zip(questions, pages, strict=True):
@@ -91,17 +101,15 @@ class Asker:
         (points,) = yield from self._points([request])
         return [self.read(point, question.score(point.score)) for point in points]
 
-    def _ranking(
-        self, question: Question, points: list[models.ScoredPoint]
-    ) -> Talk[list[Found]]:
-        top_k, score = question.top_k, question.score
-        if len(points) > top_k:
-            tied = score(points[top_k - 1].score) == score(points[top_k].score)
-            points = (yield from self._with_ties(question, points)) if tied else points[:top_k]
+    def _ranking(self, question: Question, points: list[models.ScoredPoint]) -> Talk[list[Found]]:
+        top_k, scores = question.top_k, self._scores(question, points)
+        if len(points) == top_k + 1 + self.slack and scores[-1] == scores[top_k - 1]:
+            points = yield from self._with_ties(question, points)
+            scores = self._scores(question, points)
         ranking = [
-            self.read(point, score(point.score))
-            for point in points
-            if not question.positive or point.score > 0
+            self.read(point, score)
+            for point, score in zip(points, scores, strict=True)
+            if score > 0 or not question.positive
         ]
         ranking.sort(key=lambda each: (-each.score, each.node_id))
         return ranking[:top_k]
@@ -110,19 +118,39 @@ class Asker:
         self, question: Question, points: list[models.ScoredPoint]
     ) -> Talk[list[models.ScoredPoint]]:
         """All points as good as the last that is wanted, so that ids can decide between them."""
-        worst = question.score(points[-1].score)
-        limit = len(points)
-        while (
-            len(points) == limit < MOST_TIES and question.score(points[-1].score) == worst
-        ):
+        limit, last = len(points), question.top_k - 1
+        scores = self._scores(question, points)
+        while len(points) == limit < MOST_TIES and scores[-1] == scores[last]:
             limit = min(4 * limit, MOST_TIES)
-            (points,) = yield from self._points([question.request(limit, payload=False)])
-        good = sum(question.score(point.score) >= worst for point in points)
-        (points,) = yield from self._points([question.request(good, self.payload)])
+            payload = self.payload if limit <= _FEW else False
+            (points,) = yield from self._points([question.request(limit, payload)])
+            scores = self._scores(question, points)
+        if limit > _FEW:
+            good = sum(score >= scores[last] for score in scores)
+            (points,) = yield from self._points([question.request(good, self.payload)])
         return points
+
+    def _scores(self, question: Question, points: Sequence[models.ScoredPoint]) -> list[float]:
+        return levelled([question.score(point.score) for point in points], grain=self.grain)
 
     def _points(self, requests: list[models.QueryRequest]) -> Talk[list[list[models.ScoredPoint]]]:
         pages = yield Request(
             "query_batch_points", {"collection_name": self.collection, "requests": requests}
         )
         return [page.points for page in pages]
+
+
+def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
+    """Falling scores, those as good as equal made equal.
+
+    Examples:
+        >>> levelled([0.75, 0.7499999, 0.5], grain=1e-6)
+        [0.75, 0.75, 0.5]
+
+    """
+    levels: list[float] = []
+    for score in scores:
+        level = levels[-1] if levels else score
+        near = abs(level - score) <= grain * max(1.0, abs(level))
+        levels.append(level if near else score)
+    return levels

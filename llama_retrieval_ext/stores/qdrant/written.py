@@ -33,10 +33,15 @@ def _written(clause: Clause) -> models.Condition:
             return models.HasIdCondition(has_id=[str(id_) for id_ in ids])
         case IsEmpty(field):
             return models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
+        case _:
+            return _of_field(clause)
+
+
+def _of_field(clause: Within | Contains | Equals) -> models.FieldCondition:
+    match clause:
         case Within(field, gt, gte, lt, lte):
-            return models.FieldCondition(
-                key=field, range=models.Range(gt=gt, gte=gte, lt=lt, lte=lte)
-            )
+            bounds = models.Range(gt=gt, gte=gte, lt=lt, lte=lte)
+            return models.FieldCondition(key=field, range=bounds)
         case Contains(field, text):
             return models.FieldCondition(key=field, match=models.MatchSubstring(substring=text))
         case Equals(field, texts):

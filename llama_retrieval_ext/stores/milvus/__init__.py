@@ -1,0 +1,1 @@
+"""Milvus: our own LlamaIndex vector store over pymilvus, and the backends."""

@@ -1,0 +1,75 @@
+"""The backend of Milvus."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.milvus.conditions import compiled
+from llama_retrieval_ext.stores.milvus.manifest import Distance
+from llama_retrieval_ext.stores.milvus.search import Wanted
+from llama_retrieval_ext.stores.milvus.store import MilvusStore
+
+SCORES: Final[Mapping[Distance, ScoreRange]] = {
+    "cosine": ScoreRange("cosine", -1.0, 1.0),
+    "dot": ScoreRange("dot"),
+    "euclid": ScoreRange("negative_distance", None, 0.0),
+}
+
+
+class MilvusBackend:
+    """Asks a `MilvusStore` for nearest nodes or for keywords.
+
+    There is no request for both that keeps their scores: ``hybrid_search`` returns fused ones only,
+    so that no hit could say what either search gave to it.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+    """
+
+    def __init__(self, store: MilvusStore, *, drop_violations: bool = False) -> None:
+        self.store = store
+        self.drop_violations = drop_violations
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Vector and keyword search; async callers wait in threads."""
+        return Capabilities(dense=SCORES[self.store.distance], keyword=ScoreRange("bm25", 0.0))
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        """Nearest nodes to an embedding, by the store's distance.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        wanted = _wanted(search)
+        return Call(lambda: self.store.searcher.dense(embedding, wanted))
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        """Nodes that share terms with a text, by BM25 with the rarity of terms in the collection.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        wanted = _wanted(search)
+        return Call(lambda: self.store.searcher.keyword(text, wanted))
+
+    def dense_and_keyword(
+        self,
+        embedding: Sequence[float],  # noqa: ARG002 - the protocol's
+        text: str,  # noqa: ARG002 - the protocol's
+        search: Search,  # noqa: ARG002 - the protocol's
+    ) -> None:
+        """None: there is no such request."""
+        return
+
+    def describe(self) -> Mapping[str, object]:
+        """The engine, where it is, how it is set up and how much is in it."""
+        return {"engine": "milvus", **self.store.describe()}
+
+
+def _wanted(search: Search) -> Wanted:
+    condition = search.condition
+    return Wanted(search.top_k, True if condition is None else compiled(condition))

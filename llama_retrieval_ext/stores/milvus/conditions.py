@@ -1,0 +1,186 @@
+"""Conditions on metadata, written as Milvus expressions; they mean what `matches` says.
+
+Every comparison is bound to the existence of its field, because Milvus, Milvus Lite and their
+versions differ in what a comparison with a missing field is, and so in what its negation is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import UnsupportedFilterError
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.stores.elasticsearch.number_terms import number_term
+from llama_retrieval_ext.stores.milvus.fields import (
+    EMPTY_LIST,
+    LIST,
+    LOWER,
+    NUMBER,
+    OTHER,
+    STRING,
+    field,
+    marked,
+)
+from llama_retrieval_ext.stores.milvus.safe_text import SEPARATOR, safe_text
+
+# An expression, or what it is for every node.
+Expression: TypeAlias = str | bool
+
+# Of Milvus Lite's own parser, which is recursive.
+_DEEPEST: Final = 30
+# Scopes are filters of nearly every query: these have columns of their own.
+COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
+
+
+def compiled(condition: Condition) -> Expression:
+    """The expression for a condition; True or False where it is that for every node.
+
+    Raises:
+        UnsupportedFilterError: It is nested more deeply than the engine can read.
+    """
+    if _depth(condition) > _DEEPEST:
+        raise UnsupportedFilterError(
+            f"Milvus takes filters that are nested at most {_DEEPEST} deep, got "
+            f"{_depth(condition)}; write the same with fewer groups, or with IN and NIN",
+            "",
+        )
+    return _expression(condition)
+
+
+def all_of(parts: Sequence[Expression]) -> Expression:
+    """The expression that holds where every part does."""
+    return _joined(parts, " and ", neutral=True)
+
+
+def any_of(parts: Sequence[Expression]) -> Expression:
+    """The expression that holds where some part does."""
+    return _joined(parts, " or ", neutral=False)
+
+
+def one_of(column: str, values: Sequence[str]) -> Expression:
+    """A column has one of these values, each safe."""
+    if len(values) == 1:
+        return f"{column} == {_quoted(values[0])}"
+    return f"{column} in [{', '.join(map(_quoted, values))}]" if values else False
+
+
+def column_value(value: object) -> str:
+    """What stands in the column of a scope's key: empty where there is no string."""
+    return marked(value) if isinstance(value, str) else ""
+
+
+def _joined(parts: Sequence[Expression], by: str, *, neutral: bool) -> Expression:
+    if any(part is (not neutral) for part in parts):
+        return not neutral
+    written = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
+    if len(written) <= 1:
+        return written[0] if written else neutral
+    return f"({by.join(written)})"
+
+
+def _expression(condition: Condition) -> Expression:
+    match condition:
+        case Compare(key, operator, value):
+            return _OPERATORS[operator](key, value)
+        case AllOf(parts):
+            return all_of([_expression(part) for part in parts])
+        case AnyOf(parts):
+            return any_of([_expression(part) for part in parts])
+        case Not(part):
+            return _none_of(_expression(part))
+
+
+def _none_of(part: Expression) -> Expression:
+    return f"(not {part})" if isinstance(part, str) else not part
+
+
+def _where(name: str, comparison: str) -> str:
+    return f"(exists {name} and {name} {comparison})"
+
+
+def _quoted(safe: str) -> str:
+    return f'"{safe}"'
+
+
+def _among(key: str, values: Sequence[Scalar]) -> Expression:
+    texts = [value for value in values if isinstance(value, str)]
+    numbers = [number_term(value) for value in values if not isinstance(value, str)]
+    column = COLUMNS.get(key)
+    if column is not None:
+        strings = one_of(column, [column_value(text) for text in texts])
+    else:
+        strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
+    return any_of([strings, _one_of_field(field(NUMBER, key), numbers)])
+
+
+def _one_of_field(name: str, values: Sequence[str]) -> Expression:
+    if not values:
+        return False
+    if len(values) == 1:
+        return _where(name, f"== {_quoted(values[0])}")
+    return _where(name, f"in [{', '.join(map(_quoted, values))}]")
+
+
+def _sized(sign: str) -> Callable[[str, float], Expression]:
+    return lambda key, value: _where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
+
+
+def _has(key: str, value: Scalar) -> Expression:
+    return _where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
+
+
+def _has_all(key: str, values: Sequence[Scalar]) -> Expression:
+    return all_of([f"exists {field(LIST, key)}", *(_has(key, value) for value in values)])
+
+
+def _contains_text(key: str, text: str) -> Expression:
+    name = field(STRING, key)
+    return _where(name, f'like "%{safe_text(text)}%"') if text else f"exists {name}"
+
+
+def _contains_text_in_any_case(key: str, text: str) -> Expression:
+    # Without an entry in lower case, the field is in lower case as it is; with one, what the field
+    # itself has in lower case, the entry has, too.
+    lower = text.lower()
+    if not lower:
+        return f"exists {field(STRING, key)}"
+    pattern = f'like "%{safe_text(lower)}%"'
+    return any_of([_where(field(mark, key), pattern) for mark in (STRING, LOWER)])
+
+
+def _is_empty(key: str, _: None) -> Expression:
+    listed = field(LIST, key)
+    filled = f"(exists {listed} and {listed} != {_quoted(EMPTY_LIST)})"
+    others = [f"exists {field(mark, key)}" for mark in (STRING, NUMBER, OTHER)]
+    return _none_of(any_of([*others, filled]))
+
+
+def _depth(condition: Condition) -> int:
+    match condition:
+        case AllOf(parts) | AnyOf(parts):
+            return 1 + max(map(_depth, parts), default=0)
+        case Not(part):
+            return 1 + _depth(part)
+        case _:
+            return 1
+
+
+# Any: parse_filters has made sure that each operator has a value of its kind.
+_OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Expression]]] = {
+    FilterOperator.EQ: lambda key, value: _among(key, [value]),
+    FilterOperator.NE: lambda key, value: _none_of(_among(key, [value])),
+    FilterOperator.IN: _among,
+    FilterOperator.NIN: lambda key, values: _none_of(_among(key, values)),
+    FilterOperator.GT: _sized(">"),
+    FilterOperator.GTE: _sized(">="),
+    FilterOperator.LT: _sized("<"),
+    FilterOperator.LTE: _sized("<="),
+    FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
+    FilterOperator.ALL: _has_all,
+    FilterOperator.CONTAINS: _has,
+    FilterOperator.TEXT_MATCH: _contains_text,
+    FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
+    FilterOperator.IS_EMPTY: _is_empty,
+}

@@ -1,0 +1,136 @@
+"""What a collection says about itself, in its properties, and what opening it asks for."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreFormatError,
+)
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
+
+FORMAT: Final = 1
+PROPERTY: Final = "llama_retrieval_ext"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a collection is set up.
+
+    Attributes:
+        tokenizer: Cuts documents and queries into terms.
+        distance: How embeddings are compared.
+        dimension: Length of the embeddings; None until the collection is made.
+        analyzer: Milvus's own analyser, which does the tokenizer's work; None for the tokenizer.
+        by_tenant: Whether the tenant is the partition key.
+    """
+
+    tokenizer: Tokenizer
+    distance: Distance = "cosine"
+    dimension: int | None = None
+    analyzer: Mapping[str, Any] | None = None  # Any: JSON
+    by_tenant: bool = False
+
+    def to_text(self) -> str:
+        """What is recorded."""
+        data = {
+            "format": FORMAT,
+            "tokenizer": self.tokenizer.to_dict(),
+            "distance": self.distance,
+            "dimension": self.dimension,
+            "analyzer": None if self.analyzer is None else dict(self.analyzer),
+            "by_tenant": self.by_tenant,
+        }
+        return json.dumps(data)
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str], where: str) -> Self:
+        """What a collection records.
+
+        Args:
+            properties: Of the collection.
+            where: The collection, for messages.
+
+        Raises:
+            StoreFormatError: The collection is none of ours, or from a newer release.
+        """
+        try:
+            data = json.loads(properties[PROPERTY])
+            if data["format"] == FORMAT:
+                rest = {k: data[k] for k in ("distance", "dimension", "analyzer", "by_tenant")}
+                return cls(Tokenizer.from_dict(data["tokenizer"]), **rest)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreFormatError(
+                f"{where} was not made by this package; name another collection, or hand in the "
+                "LlamaIndex MilvusVectorStore that it belongs to"
+            ) from error
+        raise StoreFormatError(
+            f"{where} has format {data['format']!r}, this release reads {FORMAT}; install the "
+            "release that wrote it, or index the documents again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the one who opens a store asks for; None takes what is recorded, or the default."""
+
+    tokenizer: Tokenizer | None = None
+    distance: Distance | None = None
+    dimension: int | None = None
+    analyzer: Mapping[str, Any] | None = None  # Any: JSON
+    by_tenant: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distance is not None and self.distance not in get_args(Distance):
+            raise ConfigurationError(
+                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
+            )
+        if self.dimension is not None and self.dimension < 1:
+            raise ConfigurationError(
+                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
+                "leave it out"
+            )
+
+    @property
+    def fresh(self) -> Manifest:
+        """The manifest of a collection that is made so."""
+        return Manifest(
+            self.tokenizer or Tokenizer(),
+            self.distance or "cosine",
+            self.dimension,
+            self.analyzer,
+            self.by_tenant,
+        )
+
+    def check(self, recorded: Manifest, where: str) -> None:
+        """Make sure that a collection is what is asked for.
+
+        Args:
+            recorded: What the collection has.
+            where: The collection, for messages.
+
+        Raises:
+            ConfigurationError: It has another tokenizer, distance or analyser.
+            DimensionMismatchError: It has another dimension.
+        """
+        for name in ("tokenizer", "distance", "analyzer", "by_tenant"):
+            asked, has = getattr(self, name), getattr(recorded, name)
+            if asked and asked != has:
+                raise ConfigurationError(
+                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
+                    "use another collection"
+                )
+        if self.dimension not in (None, recorded.dimension):
+            raise DimensionMismatchError(
+                f"{where} holds embeddings of dimension {recorded.dimension}, not "
+                f"{self.dimension}; leave dim out, or use another collection"
+            )
+
+    def with_dimension(self, dimension: int) -> Manifest:
+        """The manifest of a new collection for such embeddings, unless others are asked for."""
+        return replace(self.fresh, dimension=self.dimension or dimension)

@@ -1,0 +1,55 @@
+"""`MilvusParams`: how a collection is made and searched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from llama_retrieval_ext.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MilvusParams:
+    """What Milvus can be told beyond what every engine can; a collection keeps its first ones.
+
+    Attributes:
+        index_type: Of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and others; None
+            for ``AUTOINDEX``, and on Milvus Lite for ``FLAT``, which is exact, and faster there.
+        index_params: Of that index, such as ``{"M": 16, "efConstruction": 200}``.
+        search_params: Of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is raised to the
+            number of hits wanted.
+        consistency_level: ``Session`` shows a client what it has written itself; ``Strong``,
+            ``Bounded`` and ``Eventually`` are the others.
+        by_tenant: Whether the tenant is the partition key: searches in a tenant's scope then look
+            into one part of the collection only.
+        num_partitions: How many parts that are; None for Milvus's own number.
+        analyzer_params: Milvus's analyser that cuts the text of keyword search instead of this
+            package's tokenizer.
+    """
+
+    index_type: str | None = None
+    index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: as pymilvus has them
+    search_params: Mapping[str, Any] = field(default_factory=dict)
+    consistency_level: str = "Session"
+    by_tenant: bool = False
+    num_partitions: int | None = None
+    analyzer_params: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """The parameters that a mapping holds.
+
+        Raises:
+            ConfigurationError: It has an unknown key.
+
+        Examples:
+            >>> MilvusParams.of({"index_type": "HNSW"}).index_type
+            'HNSW'
+
+        """
+        known = [each.name for each in fields(cls)]
+        unknown = sorted(set(given).difference(known))
+        if unknown:
+            raise ConfigurationError(
+                f"store_params has {', '.join(unknown)}; for Milvus there are {', '.join(known)}"
+            )
+        return cls(**given)

@@ -1,0 +1,104 @@
+"""Searches of a store, for the LlamaIndex class and for the backend alike."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.milvus.collection import Collection
+from llama_retrieval_ext.stores.milvus.conditions import Expression
+from llama_retrieval_ext.stores.milvus.manifest import Distance
+from llama_retrieval_ext.stores.milvus.questions import Question, ranking
+from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS
+from llama_retrieval_ext.stores.milvus.terms import query_terms
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What every kind of search is told besides what to look for.
+
+    Attributes:
+        top_k: How many to return, at least 1.
+        expression: What each must satisfy.
+    """
+
+    top_k: int
+    expression: Expression = True
+
+    @property
+    def filter(self) -> str:
+        """As pymilvus takes it."""
+        return self.expression if isinstance(self.expression, str) else ""
+
+
+class Searcher:
+    """Asks the engine. Rankings come best first, equal scores by node id; an empty store gives [].
+
+    Args:
+        collection: The collection.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
+        """Nearest nodes to an embedding.
+
+        Raises:
+            ConfigurationError: A value of it is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        manifest = self._collection.manifest
+        vector = query_vector(
+            embedding,
+            dimension=manifest.dimension or len(embedding),
+            distance=manifest.distance,
+            where=self._collection.where,
+        )
+        if wanted.expression is False:
+            return []
+        question = Question(
+            vector, DENSE, wanted.filter, self._dense_params, _SCORES[manifest.distance]
+        )
+        return ranking(self._collection, question, wanted.top_k)
+
+    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+        manifest = self._collection.manifest
+        plain = manifest.analyzer is not None
+        sought = utf8_safe(text) if plain else query_terms(text, manifest.tokenizer)
+        if wanted.expression is False or not sought.strip():
+            return []
+        # BM25 has no scores below 0: abs(), because Milvus Lite turns them round, Milvus not.
+        question = Question(sought, BM25, wanted.filter, _bm25_params, abs)
+        found = ranking(self._collection, question, wanted.top_k)
+        return [each for each in found if each.score > 0]
+
+    def _dense_params(self, limit: int) -> Mapping[str, Any]:
+        params = self._collection.params
+        given = dict(params.search_params)
+        if (params.index_type or "").startswith("HNSW"):
+            given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
+        return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
+
+
+def _bm25_params(_: int) -> Mapping[str, Any]:
+    return {"metric_type": "BM25"}
+
+
+def _cosine(score: float) -> float:
+    return min(1.0, max(-1.0, score))  # single precision oversteps by some 1e-7
+
+
+def _negative_root(squared: float) -> float:
+    return -math.sqrt(max(0.0, squared))
+
+
+_SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
+    "cosine": _cosine,
+    "dot": float,
+    "euclid": _negative_root,
+}

@@ -1,0 +1,82 @@
+"""The backend of collections that were opened by URL."""
+
+from collections.abc import Mapping, Sequence
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.points.wanted import wanted
+from llama_retrieval_ext.stores.qdrant.layout import range_of
+from llama_retrieval_ext.stores.qdrant.manifest import DISTANCES
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+
+
+class QdrantBackend:
+    """Asks a `QdrantStore` for nearest nodes, for keywords, or for both at once.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+
+    Examples:
+        >>> with QdrantStore("qdrant::memory:") as store:
+        ...     QdrantBackend(store).capabilities.dense
+        ScoreRange(kind='cosine', low=-1.0, high=1.0)
+
+    """
+
+    def __init__(self, store: QdrantStore, *, drop_violations: bool = False) -> None:
+        self.store = store
+        self.drop_violations = drop_violations
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything; async only on a server, as local mode computes in this process."""
+        return Capabilities(
+            dense=range_of(DISTANCES[self.store.distance]),
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            mmr=True,
+            real_async=self.store.connection.real_async,
+        )
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        """Nearest nodes to an embedding, by the store's distance.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what, searcher = wanted(search), self.store.searcher
+        return self.store.connection.call(lambda: searcher.dense(embedding, what))
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        """Nodes that share terms with a text, by BM25 with the rarity of terms in the scope.
+
+        Servers before 1.19 take the rarity over the whole collection.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what, searcher = wanted(search), self.store.searcher
+        return self.store.connection.call(lambda: searcher.keyword(text, what))
+
+    def dense_and_keyword(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[Found], list[Found]]]:
+        """Both in one request.
+
+        They are not fused by the engine: its reciprocal rank fusion is the same formula, but it
+        tells neither the ranks nor the scores that a hit's contributions consist of, and equal
+        scores, which that formula makes many of, come in any order.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what, searcher = wanted(search), self.store.searcher
+        return self.store.connection.call(
+            lambda: searcher.both(embedding, text, dense=what, keyword=what)
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        """The engine, where it is and how it is set up."""
+        return {"engine": "qdrant", **self.store.describe()}

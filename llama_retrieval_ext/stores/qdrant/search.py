@@ -1,0 +1,166 @@
+"""Searches of a collection of ours, for the LlamaIndex class and for the backend alike."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from qdrant_client import models
+
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.embedded.payload import NODE
+from llama_retrieval_ext.stores.embedded.points import NO_TERM
+from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_id_in
+from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.wanted import Wanted
+from llama_retrieval_ext.stores.qdrant.collection import Collection
+from llama_retrieval_ext.stores.qdrant.layout import Score, score_of
+from llama_retrieval_ext.stores.qdrant.manifest import BM25, DENSE, DISTANCES
+from llama_retrieval_ext.stores.qdrant.questions import Asker, Question
+from llama_retrieval_ext.stores.qdrant.talk import Talk
+from llama_retrieval_ext.stores.qdrant.written import as_filter
+
+# The engine's own limit.
+_MOST_CANDIDATES: Final = 16_384
+
+
+class TalkingSearcher:
+    """Talks that search. Rankings come best first, equal scores by node id; no collection gives [].
+
+    Args:
+        collection: What is searched.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._asker = Asker(collection.name, _read, [NODE], collection.grain, collection.slack)
+
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Talk[list[Found]]:
+        """Nearest nodes to an embedding.
+
+        Raises:
+            ConfigurationError: A value of it is not finite.
+            DimensionMismatchError: It has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[list[Found]]:
+            return (yield from self._asker.rankings([self._nearest(embedding, wanted)]))[0]
+
+        return self._collection.if_there(talk, empty=[])
+
+    def keyword(self, text: str, wanted: Wanted) -> Talk[list[Found]]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0.
+
+        Raises:
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[list[Found]]:
+            question = self._sharing(text, wanted)
+            if question is None:
+                return []
+            return (yield from self._asker.rankings([question]))[0]
+
+        return self._collection.if_there(talk, empty=[])
+
+    def both(
+        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
+    ) -> Talk[tuple[list[Found], list[Found]]]:
+        """Both of the above in one request.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[tuple[list[Found], list[Found]]]:
+            nearest, sharing = self._nearest(embedding, dense), self._sharing(text, keyword)
+            questions = [nearest] if sharing is None else [nearest, sharing]
+            first, *second = yield from self._asker.rankings(questions)
+            return first, second[0] if second else []
+
+        return self._collection.if_there(talk, empty=([], []))
+
+    def diverse(
+        self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
+    ) -> Talk[list[Found]]:
+        """Near nodes that do not repeat each other, picked from the nearest by MMR.
+
+        Args:
+            embedding: What to be near to.
+            wanted: How many, and which.
+            lambda_mult: 1 is nearness alone, 0 is diversity alone.
+            candidates: How many of the nearest to pick from.
+
+        Returns:
+            Nodes in the order picked, each with its similarity to the embedding, which need not
+            fall from pick to pick.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[list[Found]]:
+            picks = models.NearestQuery(
+                nearest=self._vector(embedding),
+                mmr=models.Mmr(
+                    diversity=1.0 - lambda_mult,
+                    candidates_limit=min(candidates, _MOST_CANDIDATES),
+                ),
+            )
+            filter_, params = self._filter(wanted.clause), self._params()
+            question = Question(picks, DENSE, wanted.top_k, filter_, params, self._score)
+            return (yield from self._asker.in_order(question))
+
+        return self._collection.if_there(talk, empty=[])
+
+    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
+        filter_, params = self._filter(wanted.clause), self._params()
+        vector = self._vector(embedding)
+        return Question(vector, DENSE, wanted.top_k, filter_, params, self._score)
+
+    def _sharing(self, text: str, wanted: Wanted) -> Question | None:
+        terms = self._collection.manifest.tokenizer.query_terms(text)
+        terms.pop(NO_TERM, None)
+        if not terms:
+            return None
+        weights = models.SparseVector(
+            indices=list(terms), values=[float(count) for count in terms.values()]
+        )
+        params = None
+        if wanted.corpus is not None and self._collection.version.measures_rarity_in_scope:
+            corpus = models.IdfCorpusParams(corpus=as_filter(wanted.corpus))
+            params = models.SearchParams(idf=corpus)
+        filter_ = self._filter(wanted.clause)
+        return Question(weights, BM25, wanted.top_k, filter_, params, float, positive=True)
+
+    def _filter(self, clause: Clause | None) -> models.Filter | None:
+        if clause is None:
+            return None
+        self._collection.version.check(clause)
+        return as_filter(clause)
+
+    def _params(self) -> models.SearchParams | None:
+        # Local mode compares every embedding, and warns of settings that have no effect.
+        return None if self._collection.is_local else self._collection.params.search
+
+    def _vector(self, embedding: Sequence[float]) -> list[float]:
+        manifest = self._collection.manifest
+        return query_vector(
+            embedding,
+            dimension=manifest.dimension or len(embedding),
+            distance=manifest.distance,
+            where=self._collection.where,
+        )
+
+    @property
+    def _score(self) -> Score:
+        return score_of(DISTANCES[self._collection.manifest.distance])
+
+
+def _read(point: models.ScoredPoint, score: float) -> Found:
+    text: str = (point.payload or {})[NODE]
+    return Found.later(node_id_in(text), score, lambda: node_from_text(text))

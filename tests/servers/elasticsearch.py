@@ -1,0 +1,221 @@
+"""A real Elasticsearch: by URL from the environment, or started here from the Maven registry.
+
+What is fetched is Elastic's own distribution for integration tests; it needs Java 17, no Docker. To
+fetch it before the tests run: ``python -m tests.servers.elasticsearch``.
+"""
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
+
+URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
+USER = "elastic"
+
+_DISTRIBUTION = Artifact(
+    "org.elasticsearch.distribution.integ-test-zip:elasticsearch:8.19.21:zip",
+    "215d5f3dbf0609a149f6218a9e47b6ae2df34ebbff3c5754e35f15a5e5393c8a",
+)
+_START_S = 90
+_STOP_S = 20
+_JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
+# Ports are free ones, told by a file. Nothing of modules that this distribution has not: it stops.
+_SETTINGS = """\
+discovery.type: single-node
+network.host: 127.0.0.1
+http.port: 0
+transport.port: 0
+node.portsfile: true
+cluster.routing.allocation.disk.threshold_enabled: false
+"""
+_OPEN = "xpack.security.enabled: false\n"
+_SECURED = """\
+xpack.security.enabled: true
+xpack.security.http.ssl.enabled: false
+xpack.security.transport.ssl.enabled: false
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server that was started here."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+
+    def stop(self) -> None:
+        """End it and remove what it wrote; a second call does nothing."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(_STOP_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def elasticsearch_url() -> str:
+    """The base URL of a server, the same for the whole session."""
+    given = os.environ.get(URL_VARIABLE)
+    return given.rstrip("/") if given else _started("").url
+
+
+@pytest.fixture(scope="session")
+def secured_elasticsearch() -> tuple[str, str]:
+    """The base URL of a server that asks for credentials, and the password of `USER`."""
+    password = "not-a-secret-in-tests"
+    return _started(password).url, password
+
+
+@functools.cache  # whoever asks, and from wherever the fixtures are imported: one server a session
+def _started(password: str) -> Server:
+    reason = missing_tools()
+    if reason:
+        pytest.skip(f"Elasticsearch needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
+    server = start(password=password)
+    atexit.register(server.stop)
+    return server
+
+
+def start(*, password: str = "") -> Server:
+    """Start a server with an empty folder of its own.
+
+    Args:
+        password: Of the user `USER`; without one there is no security at all.
+    """
+    home = _home()
+    folder = own_folder("elasticsearch")
+    _prepare(home, folder, secured=bool(password))
+    environment = _environment(folder)
+    if password:
+        _set_password(home, environment, password)
+    with (folder / "output.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*_as_somebody_else(dies_with_parent=True), "bash", str(home / "bin/elasticsearch")],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        return Server(_url_when_ready(process, folder, password), process, folder)
+    except BaseException:
+        Server("", process, folder).stop()
+        raise
+
+
+def _home() -> Path:
+    """The unpacked distribution, the same for all servers."""
+    archive = fetched(_DISTRIBUTION)
+    home = cache() / archive.stem
+    with locked(home):
+        if not (home / "bin/elasticsearch").exists():
+            with (
+                tempfile.TemporaryDirectory(dir=cache()) as part,
+                zipfile.ZipFile(archive) as zipped,
+            ):
+                zipped.extractall(part)
+                unpacked = next(Path(part).iterdir())
+                for script in (unpacked / "bin").iterdir():
+                    script.chmod(0o755)  # zipfile drops the mode
+                for name in ("plugins", "logs"):
+                    (unpacked / name).mkdir(exist_ok=True)
+                unpacked.rename(home)
+    return home
+
+
+def _prepare(home: Path, folder: Path, *, secured: bool) -> None:
+    shutil.copytree(home / "config", folder / "config")
+    for name in ("data", "logs", "tmp"):
+        (folder / name).mkdir()
+    paths = f"path.data: {folder / 'data'}\npath.logs: {folder / 'logs'}\n"
+    settings = _SETTINGS + paths + (_SECURED if secured else _OPEN)
+    (folder / "config/elasticsearch.yml").write_text(settings)
+    if os.getuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            shutil.chown(path, "nobody", "nogroup")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    java = Path(shutil.which("java") or "java").resolve()
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "ES_JAVA_HOME": str(java.parent.parent),
+        "ES_JAVA_OPTS": _JAVA_OPTIONS,
+        "ES_PATH_CONF": str(folder / "config"),
+        "ES_TMPDIR": str(folder / "tmp"),
+    }
+
+
+def _as_somebody_else(*, dies_with_parent: bool) -> list[str]:
+    """It refuses to run as root, and must not outlive a test run that is killed."""
+    if shutil.which("setpriv") is None:
+        return []
+    death = ["--pdeathsig", "TERM"] if dies_with_parent else []
+    nobody = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.getuid() == 0 else []
+    return ["setpriv", *nobody, *death]
+
+
+def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
+    tool = [
+        *_as_somebody_else(dies_with_parent=False),
+        "bash",
+        str(home / "bin/elasticsearch-keystore"),
+    ]
+    for arguments, told in (
+        (["create"], b""),
+        (["add", "-x", "bootstrap.password"], password.encode()),
+    ):
+        subprocess.run(
+            [*tool, *arguments],
+            env=environment,
+            input=told,
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+
+
+def _url_when_ready(process: "subprocess.Popen[bytes]", folder: Path, password: str) -> str:
+    ports = folder / "logs/http.ports"
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if ports.exists() and (lines := ports.read_text().split()):
+            url = f"http://{lines[0]}"
+            if _is_healthy(url, password):
+                return url
+        time.sleep(0.1)
+    told = (folder / "output.log").read_text(errors="replace")[-2000:]
+    raise ConnectionError(f"Elasticsearch did not start within {_START_S} s:\n{told}")
+
+
+def _is_healthy(url: str, password: str) -> bool:
+    passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
+    passwords.add_password(None, url, USER, password, is_authenticated=bool(password))
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+    try:
+        with opener.open(f"{url}/_cluster/health", timeout=5) as answer:
+            return bool(json.load(answer)["status"] == "green")
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+
+
+if __name__ == "__main__":
+    _home()

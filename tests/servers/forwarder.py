@@ -1,0 +1,62 @@
+"""Stands between a client and a server, and can go down, come back or fall silent."""
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+
+class Forwarder:
+    """Forwards TCP connections from a port of its own.
+
+    Args:
+        port: Of the server, on this machine.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener: socket.socket | None = None
+        self._open: list[socket.socket] = []
+        self.port = 0
+        self.silent = threading.Event()
+        self.up()
+
+    def up(self) -> None:
+        """Listen, on the same port as before."""
+        listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def down(self) -> None:
+        """Refuse connections, and cut those there are."""
+        listener, self._listener = self._listener, None
+        for each in [*([listener] if listener else []), *self._open]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._open += [client, server]
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not self.silent.is_set():
+                    sink.sendall(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()

@@ -1,0 +1,60 @@
+"""Indices on a real server, each gone after its test."""
+
+import importlib.util
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers.elasticsearch import elasticsearch_url, secured_elasticsearch
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+    from tests.stores.elasticsearch.asking import Opener
+
+__all__ = ["elasticsearch_url", "secured_elasticsearch"]
+
+# Without the extra there is nothing to import.
+collect_ignore_glob = ["*.py"] if importlib.util.find_spec("elasticsearch") is None else []
+
+# With one server and a copy to keep, an index would never be whole.
+ALONE = {"number_of_replicas": 0}
+
+
+@pytest.fixture(scope="session")
+def base_url(elasticsearch_url: str) -> str:
+    """What goes before the name of an index."""
+    return elasticsearch_url.replace("https://", "elasticsearchs://").replace(
+        "http://", "elasticsearch://"
+    )
+
+
+@pytest.fixture(scope="module")
+def open_store(base_url: str) -> "Iterator[Opener]":
+    """Opens stores that are cleared and closed after the tests of the module."""
+    from llama_retrieval_ext.stores.elasticsearch.opening import (  # noqa: PLC0415
+        open_elasticsearch,
+    )
+
+    opened: list[ElasticsearchVectorStore] = []
+
+    def open_(index: str | None = None, **options: Any) -> "ElasticsearchVectorStore":
+        params = {**ALONE, **options.pop("store_params", {})}
+        name = index or f"lre-{uuid.uuid4().hex}"
+        opened.append(open_elasticsearch(f"{base_url}/{name}", store_params=params, **options))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        if not store.transport.closed:
+            store.clear()
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: "Opener") -> "Iterator[ElasticsearchVectorStore]":
+    with open_store() as opened:
+        yield opened
+        if not opened.transport.closed:
+            opened.clear()

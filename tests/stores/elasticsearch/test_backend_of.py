@@ -1,0 +1,32 @@
+"""Whatever a user has in Elasticsearch gets the right backend."""
+
+import pytest
+from elasticsearch import AsyncElasticsearch
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.vector_stores.elasticsearch import base
+
+from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.foreign_backend import ForeignElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.opening import backend_of
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+
+
+def test_our_store_gets_the_exact_backend(store: ElasticsearchVectorStore) -> None:
+    assert isinstance(backend_of(store), ElasticsearchBackend)
+
+
+async def test_llama_indexes_store_gets_one_that_leaves_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nest_asyncio.apply", lambda: None)
+    client = AsyncElasticsearch("http://127.0.0.1:9", api_key="hunter2")
+    store = base.ElasticsearchStore("docs", es_client=client)
+    backend = backend_of(store)
+    await client.close()
+    assert isinstance(backend, ForeignElasticsearchBackend)
+    assert backend.describe()["url"] == "http://127.0.0.1:9"
+    assert "hunter2" not in str(backend.describe())
+
+
+def test_another_store_is_none_of_ours() -> None:
+    assert backend_of(SimpleVectorStore()) is None

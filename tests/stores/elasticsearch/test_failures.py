@@ -1,0 +1,241 @@
+"""A server that is down, slow, restarting or refuses: one clear error in time, and then on."""
+
+import asyncio
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from elasticsearch import Elasticsearch
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.connection import Connection
+from llama_retrieval_ext.stores.elasticsearch.opening import open_elasticsearch
+from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from tests.servers.elasticsearch import USER
+from tests.servers.forwarder import Forwarder
+
+QUERY = Query("word", embedding=[1.0, 0.0])
+
+
+@pytest.fixture
+def forwarder(elasticsearch_url: str) -> Iterator[Forwarder]:
+    parts = urlsplit(elasticsearch_url)
+    if parts.hostname not in ("127.0.0.1", "localhost") or parts.scheme != "http":
+        pytest.skip("the server is not on this machine")
+    with Forwarder(parts.port or 9200) as forwarder:
+        yield forwarder
+
+
+@pytest.fixture
+def store(
+    forwarder: Forwarder, store: ElasticsearchVectorStore
+) -> Iterator[ElasticsearchVectorStore]:
+    """The same index, through the forwarder."""
+    store.add([TextNode(id_="a", text="word", embedding=[1.0, 0.0])])
+    url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}"
+    with open_elasticsearch(url) as through:
+        yield through
+
+
+Call = Callable[[ElasticsearchVectorStore], object]
+
+CALLS: dict[str, Call] = {
+    "search": lambda store: VectorRetriever(ElasticsearchBackend(store)).retrieve(QUERY),
+    "async search": lambda store: asyncio.run(
+        KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
+    ),
+    "one round trip": lambda store: (
+        ElasticsearchBackend(store).dense_and_keyword([1.0, 0.0], "word", Search(5)).function()
+    ),
+    "add": lambda store: store.add([TextNode(id_="b", embedding=[1.0, 0.0])]),
+    "async add": lambda store: asyncio.run(
+        store.async_add([TextNode(id_="b", embedding=[1.0, 0.0])])
+    ),
+    "delete": lambda store: store.delete_nodes(["b"]),
+    "read": lambda store: store.get_nodes(),
+    "count": lambda store: store.count(),
+    "clear": lambda store: store.clear(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_server_that_is_down_is_unavailable_and_back_when_it_is_back(
+    store: ElasticsearchVectorStore, forwarder: Forwarder, call: Call
+) -> None:
+    KeywordRetriever(ElasticsearchBackend(store)).retrieve(QUERY)
+    for _ in range(2):
+        forwarder.down()
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+            call(store)
+        assert time.monotonic() - started < 2
+        forwarder.up()
+        call(store)
+
+
+def test_a_server_that_restarts_between_two_calls_is_not_noticed(
+    store: ElasticsearchVectorStore, forwarder: Forwarder
+) -> None:
+    for name in ("search", "async search", "search", "async search"):
+        assert CALLS[name](store)
+        forwarder.down()
+        forwarder.up()
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_slow_server_costs_no_more_than_the_time_of_the_query(
+    store: ElasticsearchVectorStore, forwarder: Forwarder, way: str
+) -> None:
+    retriever = VectorRetriever(ElasticsearchBackend(store))
+
+    def ask(query: Query) -> list[NodeWithScore]:
+        if way == "sync":
+            return retriever.retrieve(query)
+        return asyncio.run(retriever.aretrieve(query))
+
+    ask(QUERY)
+    forwarder.silent.set()
+    started = time.monotonic()
+    with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
+        ask(QUERY.but(timeout_s=0.3))
+    assert time.monotonic() - started < 1
+    forwarder.down()
+    forwarder.silent.clear()
+    forwarder.up()
+    assert ask(QUERY.but(timeout_s=5))
+
+
+def test_a_request_ends_at_the_time_of_the_connection(
+    store: ElasticsearchVectorStore, forwarder: Forwarder
+) -> None:
+    url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}?timeout_s=0.3"
+    with open_elasticsearch(url) as hurried:
+        forwarder.silent.set()
+        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
+            hurried.count()
+        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
+            asyncio.run(hurried.aget_nodes())
+        forwarder.down()
+
+
+def test_a_hybrid_answer_is_not_half_an_answer(
+    store: ElasticsearchVectorStore, forwarder: Forwarder
+) -> None:
+    hybrid = HybridRetriever(ElasticsearchBackend(store))
+    assert hybrid.retrieve(QUERY)
+    forwarder.down()
+    with pytest.raises(StoreUnavailableError):
+        hybrid.retrieve(QUERY)
+
+
+def test_what_is_no_elasticsearch_is_told_so(httpserver_port: int) -> None:
+    with pytest.raises(StoreUnavailableError, match="is not Elasticsearch"):
+        open_elasticsearch(f"elasticsearch://127.0.0.1:{httpserver_port}/docs")
+
+
+@pytest.fixture
+def httpserver_port() -> Iterator[int]:
+    """Something that answers every request with JSON."""
+
+    class Answering(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_wrong_credentials_are_unavailable_and_right_ones_work(
+    secured_elasticsearch: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, password = secured_elasticsearch
+    base = f"{url.replace('http', 'elasticsearch')}/lre-secured"
+    monkeypatch.setenv("ES_USER", USER)
+    monkeypatch.setenv("ES_PASSWORD", "wrong")
+    named = f"{base}?user_env=ES_USER&password_env=ES_PASSWORD"
+    for attempt in (base, named):
+        with pytest.raises(StoreUnavailableError, match="HTTP 401") as caught:
+            open_elasticsearch(attempt)
+        assert "user_env" in str(caught.value)
+    monkeypatch.setenv("ES_PASSWORD", password)
+    with open_elasticsearch(named, store_params={"number_of_replicas": 0}) as store:
+        store.add([TextNode(id_="a", text="word", embedding=[1.0, 0.0])])
+        assert KeywordRetriever(ElasticsearchBackend(store)).retrieve("word")
+        assert asyncio.run(KeywordRetriever(ElasticsearchBackend(store)).aretrieve("word"))
+        assert password not in repr(store)
+        assert password not in str(store.describe())
+        store.clear()
+
+
+def test_the_connection_of_a_client_keeps_its_credentials(
+    secured_elasticsearch: tuple[str, str],
+) -> None:
+    url, password = secured_elasticsearch
+    with Elasticsearch(url, basic_auth=(USER, password)) as client:
+        connection = Connection.of_client(client)
+    assert connection.where == url
+    assert password not in repr(connection)
+    with ElasticsearchVectorStore("lre-none", connection=connection) as store:
+        assert store.count() == 0
+
+
+def test_what_the_server_refuses_tells_its_reason(store: ElasticsearchVectorStore) -> None:
+    url = f"{store.transport.connection.where.replace('http', 'elasticsearch')}/lre-odd"
+    params = {"index_options": {"type": "no such"}}
+    with (
+        open_elasticsearch(url, store_params=params) as odd,
+        pytest.raises(StoreError, match="Unknown vector index options") as caught,
+    ):
+        odd.add([TextNode(id_="a", embedding=[1.0])])
+    assert not isinstance(caught.value, StoreUnavailableError)
+
+
+def test_a_full_disk_is_unavailable_and_what_was_stored_stays(
+    store: ElasticsearchVectorStore,
+) -> None:
+    settings = store.client.indices.put_settings
+    settings(index=store.index, settings={"index.blocks.read_only_allow_delete": True})
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        store.add([TextNode(id_="b", embedding=[1.0, 0.0])])
+    assert store.count() == 1
+    settings(index=store.index, settings={"index.blocks.read_only_allow_delete": None})
+    store.add([TextNode(id_="b", embedding=[1.0, 0.0])])
+    assert store.count() == 2
+
+
+def test_what_is_replaced_while_it_is_deleted_is_looked_at_again(
+    store: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = store.transport.send
+
+    def replacing(request: Request) -> Json:
+        if request.path.endswith("_bulk"):
+            monkeypatch.undo()
+            other = TextNode(id_="a", text="word", embedding=[1.0, 0.0], metadata={"kept": "yes"})
+            store.add([other])
+        return send(request)
+
+    empty = MetadataFilter(key="kept", value=None, operator=FilterOperator.IS_EMPTY)
+    monkeypatch.setattr(store.transport, "send", replacing)
+    store.delete_nodes(filters=MetadataFilters(filters=[empty]))
+    assert store.count() == 1

@@ -1,0 +1,106 @@
+"""LlamaIndex's own ``ElasticsearchStore``, handed in: raw scores, exact filters, any loop."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from elasticsearch import AsyncElasticsearch, Elasticsearch
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.vector_stores.elasticsearch import base
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.filters import Compare, matches
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.elasticsearch.foreign_backend import ForeignElasticsearchBackend
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.ranking_contract import RankingContract
+
+OPERATORS = (
+    FilterOperator.EQ,
+    FilterOperator.NE,
+    FilterOperator.CONTAINS,
+    FilterOperator.IS_EMPTY,
+)
+
+
+def foreign_index(url: str, nodes: list[TextNode]) -> ForeignElasticsearchBackend:
+    """Nodes in an index that LlamaIndex's store filled, and our backend for it."""
+    name = f"lre-foreign-{uuid.uuid4().hex}"
+    # As the store would make it, but with exact scores, and whole on one server.
+    vector = {
+        "type": "dense_vector",
+        "dims": len(nodes[0].embedding or ()),
+        "similarity": "cosine",
+        "index_options": {"type": "hnsw"},
+    }
+    with Elasticsearch(url) as client:
+        client.indices.create(
+            index=name,
+            settings={"number_of_replicas": 0},
+            mappings={"properties": {"embedding": vector}},
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        # What the store does to asyncio when it is made is kept from the other tests.
+        patch.setattr("nest_asyncio.apply", lambda: None)
+        store = base.ElasticsearchStore(name, es_client=AsyncElasticsearch(url))
+
+    async def fill() -> None:
+        await store.async_add([*nodes])
+        await store.client.indices.refresh(index=name)
+        await store.client.close()
+
+    asyncio.run(fill())
+    return ForeignElasticsearchBackend(store)
+
+
+@pytest.fixture(scope="module")
+def foreign(elasticsearch_url: str) -> Iterator[ForeignElasticsearchBackend]:
+    backend = foreign_index(elasticsearch_url, sample_nodes(FakeEmbedding()))
+    yield backend
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.delete(index=backend.store.index_name)
+
+
+class TestBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, foreign: ForeignElasticsearchBackend) -> ForeignElasticsearchBackend:
+        return foreign
+
+
+class TestHybridRetriever(RankingContract):
+    @pytest.fixture
+    def retriever(
+        self, foreign: ForeignElasticsearchBackend, embed_model: BaseEmbedding
+    ) -> Retriever:
+        return HybridRetriever(foreign, embed_model=embed_model, top_k=5)
+
+
+def test_values_that_the_index_cannot_tell_apart_are_told_apart(elasticsearch_url: str) -> None:
+    values = ["3", 3, 3.0, "a", ["a"], "a" * 300, 0.1, 0.1000000001, None, []]
+    nodes = [
+        TextNode(id_=f"n{place}", text="word", embedding=[1.0, 0.0], metadata={f"k{place}": value})
+        for place, value in enumerate(values)
+    ]
+    backend = foreign_index(elasticsearch_url, nodes)
+    for place in range(len(values)):
+        for asked in ("3", 3, "a", "a" * 300, 0.1):
+            for operator in OPERATORS:
+                given = None if operator is FilterOperator.IS_EMPTY else asked
+                condition = Compare(f"k{place}", operator, given)
+                found = backend.dense([1.0, 0.0], Search(20, condition)).function()
+                expected = {n.node_id for n in nodes if matches(condition, n.metadata)}
+                assert {each.node_id for each in found} == expected, condition
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.delete(index=backend.store.index_name)
+
+
+def test_it_finds_the_nodes_whole(foreign: ForeignElasticsearchBackend) -> None:
+    originals = {node.node_id: node for node in sample_nodes()}
+    for each in foreign.keyword(SAMPLE_QUERIES[0], Search(5)).function():
+        assert each.node.metadata == originals[each.node_id].metadata

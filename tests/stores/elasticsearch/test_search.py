@@ -1,0 +1,190 @@
+"""Scores, ties and requests of searches on a real server."""
+
+import math
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import (
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
+from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from tests.stores.elasticsearch.asking import Opener
+
+VECTORS = {"same": [3.0, 4.0], "near": [4.0, 3.0], "across": [-4.0, 3.0], "against": [-3.0, -4.0]}
+
+
+def vectors(store: ElasticsearchVectorStore) -> ElasticsearchBackend:
+    store.add([TextNode(id_=id_, embedding=vector) for id_, vector in VECTORS.items()])
+    return ElasticsearchBackend(store)
+
+
+def scores(backend: ElasticsearchBackend, embedding: list[float]) -> dict[str, float]:
+    found = backend.dense(embedding, Search(10)).function()
+    assert [each.score for each in found] == sorted((e.score for e in found), reverse=True)
+    return {each.node_id: each.score for each in found}
+
+
+def test_cosine_is_cosine(open_store: Opener) -> None:
+    got = scores(vectors(open_store()), [0.3, 0.4])
+    expected = {"same": 1.0, "near": 0.96, "across": 0.0, "against": -1.0}
+    assert got == pytest.approx(expected, abs=1e-6)
+
+
+def test_dot_is_the_inner_product(open_store: Opener) -> None:
+    got = scores(vectors(open_store(distance="dot")), [3.0, 4.0])
+    expected = {"same": 25.0, "near": 24.0, "across": 0.0, "against": -25.0}
+    assert got == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_euclid_is_the_negative_distance(open_store: Opener) -> None:
+    got = scores(vectors(open_store(distance="euclid")), [3.0, 4.0])
+    expected = {id_: -math.dist(vector, [3.0, 4.0]) for id_, vector in VECTORS.items()}
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorStore) -> None:
+    store.add(
+        [TextNode(id_=f"{999 - n:03}", text="word", embedding=[1.0, 0.0]) for n in range(300)]
+    )
+    backend = ElasticsearchBackend(store)
+    expected = [f"{n:03}" for n in range(700, 707)]
+    for found in (
+        backend.dense([1.0, 0.0], Search(7)).function(),
+        backend.keyword("word", Search(7)).function(),
+        *backend.dense_and_keyword([1.0, 0.0], "word", Search(7)).function(),
+    ):
+        assert [each.node_id for each in found] == expected
+
+
+def test_zeros_are_at_cosine_nothing(store: ElasticsearchVectorStore) -> None:
+    nodes = [
+        TextNode(id_="zero", text="word", embedding=[0.0, 0.0], metadata={"k": "v"}),
+        TextNode(id_="one", text="word", embedding=[1.0, 0.0]),
+    ]
+    store.add(nodes)
+    backend = ElasticsearchBackend(store)
+    assert scores(backend, [0.0, 0.0]) == {"one": 0.0, "zero": 0.0}
+    assert scores(backend, [1.0, 0.0]) == pytest.approx({"one": 1.0})
+    assert {each.node_id for each in backend.keyword("word", Search(5)).function()} == {
+        "zero",
+        "one",
+    }
+    assert store.get_nodes(["zero"])[0].embedding == [0.0, 0.0]
+
+
+def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
+    texts = {
+        "a": "red red apple",
+        "b": "red pear",
+        "c": "green pear and a green apple",
+        "d": "plum",
+    }
+    store.add([TextNode(id_=id_, text=text, embedding=[1.0]) for id_, text in texts.items()])
+    found = ElasticsearchBackend(store).keyword("red", Search(10)).function()
+    average = sum(len(text.split()) for text in texts.values()) / len(texts)
+    idf = bm25_idf(4, 2)
+    for each in found:
+        words = texts[each.node_id].split()
+        weight = bm25_term_weight(words.count("red"), length=len(words), average_length=average)
+        assert each.score == pytest.approx(idf * weight, rel=1e-5)
+
+
+def test_a_query_of_ten_thousand_words_is_answered(store: ElasticsearchVectorStore) -> None:
+    store.add([TextNode(id_="a", text="word7", embedding=[1.0])])
+    text = " ".join(f"word{n}" for n in range(10_000))
+    found = ElasticsearchBackend(store).keyword(text, Search(10)).function()
+    assert [each.node_id for each in found] == ["a"]
+
+
+def test_a_servers_own_analyser_may_cut_the_words(open_store: Opener) -> None:
+    store = open_store(store_params={"analyzer": "stop"})
+    store.add([TextNode(id_="a", text="The Leaving of the-others", embedding=[1.0])])
+    backend = ElasticsearchBackend(store)
+    assert backend.keyword("leaving", Search(5)).function()
+    assert not backend.keyword("leave", Search(5)).function()
+    assert not backend.keyword("the", Search(5)).function()
+
+
+def test_a_hybrid_query_is_one_request_and_agrees_with_two(
+    store: ElasticsearchVectorStore, embed_model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(sample_nodes(embed_model))
+    sent: list[Request] = []
+    send = store.transport.send
+
+    def counted(request: Request) -> Json:
+        sent.append(request)
+        return send(request)
+
+    monkeypatch.setattr(store.transport, "send", counted)
+    backend = ElasticsearchBackend(store)
+    hybrid = HybridRetriever(backend, embed_model=embed_model, fusion=RRF())
+    query = Query("annual leave", top_k=8)
+    hybrid.retrieve(query)  # the first search of an index with so few nodes is put twice
+    sent.clear()
+    hits = hybrid.retrieve(query)
+    assert [request.path for request in sent] == ["/_msearch"]
+
+    class Apart(ElasticsearchBackend):
+        def dense_and_keyword(self, *_: object) -> None:  # type: ignore[override]
+            return
+
+    apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())
+    expected = apart.retrieve(query)
+    assert [hit.node_id for hit in hits] == [hit.node_id for hit in expected]
+    assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected])
+    assert len(sent) == 3
+
+
+def test_more_hits_than_a_server_returns_are_refused_not_cut(
+    store: ElasticsearchVectorStore,
+) -> None:
+    store.add([TextNode(id_="a", text="word", embedding=[1.0])])
+    assert len(ElasticsearchBackend(store).dense([1.0], Search(10**6)).function()) == 1
+
+
+def test_the_query_modes_of_llama_index(store: ElasticsearchVectorStore) -> None:
+    store.add(
+        [
+            TextNode(id_="a", text="apple", embedding=[1.0, 0.0], metadata={"kind": "fruit"}),
+            TextNode(id_="b", text="banana", embedding=[0.0, 1.0], metadata={"kind": "fruit"}),
+            TextNode(id_="c", text="banana car", embedding=[0.6, 0.8]),
+        ]
+    )
+    fruit = MetadataFilters(filters=[MetadataFilter(key="kind", value="fruit")])
+    dense = VectorStoreQuery(query_embedding=[0.0, 1.0], similarity_top_k=2)
+    assert store.query(dense).ids == ["b", "c"]
+    words = VectorStoreQuery(query_str="banana", mode=VectorStoreQueryMode.TEXT_SEARCH)
+    words.similarity_top_k = 2
+    assert store.query(words).ids == ["c", "b"]  # "kind: fruit" is part of b's text
+    words.sparse_top_k = 1
+    assert store.query(words).ids == ["c"]
+    both = VectorStoreQuery(
+        query_embedding=[1.0, 0.0],
+        query_str="banana",
+        mode=VectorStoreQueryMode.HYBRID,
+        similarity_top_k=3,
+        filters=fruit,
+    )
+    assert sorted(store.query(both).ids or []) == ["a", "b"]
+    both.alpha = 2.0
+    with pytest.raises(ConfigurationError, match="alpha"):
+        store.query(both)
+    some = VectorStoreQuery(query_embedding=[0.0, 1.0], node_ids=["a"], similarity_top_k=5)
+    assert store.query(some).ids == ["a"]
+    of_document = VectorStoreQuery(query_embedding=[0.0, 1.0], doc_ids=["no such"])
+    assert store.query(of_document).ids == []

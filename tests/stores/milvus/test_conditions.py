@@ -1,0 +1,144 @@
+"""Milvus's expressions mean exactly what `matches` says, whatever stands in the metadata."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("pymilvus")
+
+from hypothesis import HealthCheck, given, settings
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import UnsupportedFilterError
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
+from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
+from llama_retrieval_ext.stores.milvus.opening import open_milvus
+from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from tests.stores.milvus.strategies import conditions, metadata, random_nodes
+
+
+def found(store: MilvusStore, condition: Condition) -> set[str]:
+    search = MilvusBackend(store).dense([1.0, 0.0], Search(1000, condition))
+    return {each.node_id for each in search.function()}
+
+
+@pytest.fixture(scope="module")
+def corpus(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[MilvusStore, list[TextNode]]]:
+    nodes = random_nodes(300, seed=7)
+    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+        store.add(nodes)
+        yield store, nodes
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
+    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+        yield store
+
+
+many = settings(
+    max_examples=500,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@many
+@given(condition=conditions)
+def test_the_engine_finds_what_matches_among_many(
+    corpus: tuple[MilvusStore, list[TextNode]], condition: Condition
+) -> None:
+    store, nodes = corpus
+    expected = {node.node_id for node in nodes if matches(condition, node.metadata)}
+    assert found(store, condition) == expected
+
+
+@many
+@given(held=metadata, condition=conditions)
+def test_the_engine_agrees_on_any_metadata(
+    changing: MilvusStore, held: dict[str, object], condition: Condition
+) -> None:
+    changing.add([TextNode(id_="n", embedding=[1.0, 0.0], metadata=held)])
+    assert found(changing, condition) == ({"n"} if matches(condition, held) else set())
+
+
+EQ, IN, TEXT = FilterOperator.EQ, FilterOperator.IN, FilterOperator.TEXT_MATCH
+ANY_CASE, CONTAINS = FilterOperator.TEXT_MATCH_INSENSITIVE, FilterOperator.CONTAINS
+
+
+@pytest.mark.parametrize(
+    ("value", "operator", "asked"),
+    [
+        ([True], CONTAINS, 1),
+        (["1"], CONTAINS, 1),
+        ([1], CONTAINS, "1"),
+        ([3], CONTAINS, 3.0),
+        ([2**64 + 1], CONTAINS, 2**64),
+        ([["a"]], CONTAINS, "a"),
+        (["a"], EQ, "a"),
+        (["a"], IN, ("a",)),
+        (True, EQ, 1),
+        (3, EQ, 3.0),
+        (2**53 + 1, EQ, float(2**53)),
+        (float(2**60), EQ, 2**60),
+        ("lone\ud800", EQ, "lone?"),
+        ("lone\ud800", EQ, "lone\ud801"),
+        ("lone\ud800", TEXT, "e\ud800"),
+        ("STRASSE", ANY_CASE, "straSSe"),
+        ("ΑΣΑ", ANY_CASE, "ας"),
+        ("ΑΣΑ", ANY_CASE, "ΑΣ"),
+        ("", TEXT, ""),
+        (3, TEXT, "3"),
+        ({}, FilterOperator.IS_EMPTY, None),
+        ([], FilterOperator.IS_EMPTY, None),
+        ([None], FilterOperator.IS_EMPTY, None),
+        ("", FilterOperator.IS_EMPTY, None),
+        ([], FilterOperator.ALL, ()),
+        ("a", FilterOperator.ALL, ()),
+        ([], FilterOperator.ANY, ()),
+        ("a", IN, ()),
+        (math.nan, FilterOperator.NE, 0),
+        (math.inf, FilterOperator.GT, 2**53 - 1),
+        (10**400, FilterOperator.GT, 0),
+        (-(10**400), FilterOperator.LT, 0),
+    ],
+)
+def test_the_engine_agrees_on_what_is_easily_confused(
+    changing: MilvusStore, value: object, operator: FilterOperator, asked: Value
+) -> None:
+    changing.add([TextNode(id_="n", embedding=[1.0, 0.0], metadata={"k": value})])
+    condition = Compare("k", operator, asked)
+    assert found(changing, condition) == ({"n"} if matches(condition, {"k": value}) else set())
+
+
+def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(
+    store: MilvusStore,
+) -> None:
+    condition: Condition = Compare("k", EQ, "a")
+    for _ in range(20):
+        condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
+    with pytest.raises(UnsupportedFilterError, match="nested"):
+        MilvusBackend(store).dense([1.0], Search(1, condition))
+
+
+def test_a_filter_as_deep_as_allowed_is_answered(
+    corpus: tuple[MilvusStore, list[TextNode]],
+) -> None:
+    store, nodes = corpus
+    condition: Condition = Compare("k", EQ, "a")
+    for number in range(14):
+        condition = Not(AnyOf((condition, Compare("k", EQ, number))))
+    expected = {node.node_id for node in nodes if matches(condition, node.metadata)}
+    assert found(store, condition) == expected
+
+
+def test_many_values_are_answered(corpus: tuple[MilvusStore, list[TextNode]]) -> None:
+    store, nodes = corpus
+    condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
+    expected = {node.node_id for node in nodes if matches(condition, node.metadata)}
+    assert found(store, condition) == expected

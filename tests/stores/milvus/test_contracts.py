@@ -1,0 +1,88 @@
+"""Milvus keeps what every backend and every retriever promises: in process, and as a server."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("pymilvus")
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
+from llama_retrieval_ext.stores.milvus.opening import open_milvus
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusBackend]:
+    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+        store.add(sample_nodes(MODEL))
+        yield MilvusBackend(store)
+
+
+class TestInProcess(BackendContract):
+    @pytest.fixture
+    def embed_model(self) -> BaseEmbedding:
+        return MODEL
+
+    @pytest.fixture
+    def backend(self, in_process: MilvusBackend) -> MilvusBackend:
+        return in_process
+
+
+@pytest.fixture(scope="module")
+def on_server(milvus_url: str) -> Iterator[MilvusBackend]:
+    with open_milvus(f"{milvus_url}/t{uuid.uuid4().hex}") as store:
+        store.add(sample_nodes(MODEL))
+        yield MilvusBackend(store)
+        store.clear()
+
+
+class TestServer(BackendContract):
+    @pytest.fixture
+    def embed_model(self) -> BaseEmbedding:
+        return MODEL
+
+    @pytest.fixture
+    def backend(self, on_server: MilvusBackend) -> MilvusBackend:
+        return on_server
+
+
+class TestVectorRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, in_process: MilvusBackend) -> Retriever:
+        return VectorRetriever(in_process, embed_model=MODEL)
+
+
+class TestKeywordRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, in_process: MilvusBackend) -> Retriever:
+        return KeywordRetriever(in_process)
+
+
+class TestHybridRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, in_process: MilvusBackend) -> Retriever:
+        return HybridRetriever(in_process, embed_model=MODEL)
+
+
+class TestVectorRetrieverOverAServer(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, on_server: MilvusBackend) -> Retriever:
+        return VectorRetriever(on_server, embed_model=MODEL)
+
+
+class TestHybridRetrieverOverAServer(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, on_server: MilvusBackend) -> Retriever:
+        return HybridRetriever(on_server, embed_model=MODEL)

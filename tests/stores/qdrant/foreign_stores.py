@@ -1,0 +1,94 @@
+"""LlamaIndex's `QdrantVectorStore`, as users set it up, and its nodes by their sample names."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TextNode
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer()
+# LlamaIndex hands ids on as they are, and Qdrant takes only UUIDs: some in the order of the names.
+UUIDS = {
+    name: str(UUID(int=number))
+    for number, name in enumerate(sorted(node.node_id for node in sample_nodes()))
+}
+NAMES = {uuid: name for name, uuid in UUIDS.items()}
+
+
+def encoded(texts: Sequence[str]) -> tuple[list[list[int]], list[list[float]]]:
+    counted = [TOKENIZER.term_counts(text) for text in texts]
+    return [list(each) for each in counted], [[float(n) for n in each.values()] for each in counted]
+
+
+def foreign_store(
+    client: QdrantClient | None = None,
+    aclient: AsyncQdrantClient | None = None,
+    *,
+    hybrid: bool = False,
+    **settings: Any,
+) -> QdrantVectorStore:
+    settings.setdefault("index_doc_id", False)  # local mode warns that indexes have no effect
+    if hybrid:
+        settings |= {"enable_hybrid": True, "sparse_doc_fn": encoded, "sparse_query_fn": encoded}
+        settings["sparse_config"] = models.SparseVectorParams(modifier=models.Modifier.IDF)
+    return QdrantVectorStore("c", client=client, aclient=aclient, **settings)
+
+
+def nodes_with_uuids(model: BaseEmbedding) -> list[TextNode]:
+    nodes = sample_nodes(model)
+    for node in nodes:
+        node.id_ = UUIDS[node.id_]
+    return nodes
+
+
+class Named:
+    """A backend over `nodes_with_uuids` that finds `sample_nodes`."""
+
+    def __init__(self, backend: ForeignBackend) -> None:
+        self._backend = backend
+        self.store = backend.store
+        self.drop_violations = backend.drop_violations
+        self.capabilities = backend.capabilities
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        return _mapped(self._backend.dense(embedding, search), _named)
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        return _mapped(self._backend.keyword(text, search), _named)
+
+    def dense_and_keyword(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[Found], list[Found]]] | None:
+        call = self._backend.dense_and_keyword(embedding, text, search)
+        both = lambda pair: (_named(pair[0]), _named(pair[1]))  # noqa: E731
+        return None if call is None else _mapped(call, both)
+
+    def describe(self) -> Mapping[str, object]:
+        return self._backend.describe()
+
+
+def _named(found: list[Found]) -> list[Found]:
+    return [
+        Found(each.node.model_copy(update={"id_": NAMES[each.node_id]}), each.score)
+        for each in found
+    ]
+
+
+def _mapped(call: Call[Any], change: Any) -> Call[Any]:
+    asynchronous = call.coroutine
+    if asynchronous is None:
+        return Call(lambda: change(call.function()))
+
+    async def coroutine() -> Any:
+        return change(await asynchronous())
+
+    return Call(lambda: change(call.function()), coroutine)

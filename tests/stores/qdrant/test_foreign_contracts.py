@@ -1,0 +1,92 @@
+"""The contracts of backends and retrievers, on LlamaIndex's `QdrantVectorStore`."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core.vector_stores.types import FilterOperator
+from qdrant_client import AsyncQdrantClient, QdrantClient
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.stores.qdrant.fake_server import FakeServer, serving
+from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
+
+MODEL = FakeEmbedding()
+KINDS = ["local", "local async", "http", "http sync", "http async"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
+    """A store with sparse vectors, with a sync client, an async one, or both."""
+    if request.param == "local":
+        store = foreign_store(QdrantClient(":memory:"), hybrid=True)
+        store.add(nodes_with_uuids(MODEL))
+        yield Named(ForeignBackend(store))
+        store.client.close()
+        return
+    if request.param == "local async":
+        aclient = AsyncQdrantClient(":memory:")
+        store = foreign_store(None, aclient, hybrid=True)
+        asyncio.run(store.async_add(nodes_with_uuids(MODEL)))
+        yield Named(ForeignBackend(store))
+        asyncio.run(aclient.close())
+        return
+    with serving(FakeServer()) as fake:
+        options = {"url": fake.url, "check_compatibility": False}
+        client = QdrantClient(**options)
+        foreign_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
+        store = foreign_store(
+            None if request.param == "http async" else client,
+            None if request.param == "http sync" else AsyncQdrantClient(**options),
+            hybrid=True,
+        )
+        yield Named(ForeignBackend(store))
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def dense() -> Iterator[Named]:
+    store = foreign_store(QdrantClient(":memory:"))
+    store.add(nodes_with_uuids(MODEL))
+    yield Named(ForeignBackend(store))
+    store.client.close()
+
+
+class TestHybridBackend(BackendContract):
+    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
+
+    @pytest.fixture
+    def backend(self, hybrid: Named) -> Named:
+        return hybrid
+
+
+class TestDenseBackend(BackendContract):
+    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
+
+    @pytest.fixture
+    def backend(self, dense: Named) -> Named:
+        return dense
+
+
+class TestVectorRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, dense: Named) -> VectorRetriever:
+        return VectorRetriever(dense, embed_model=MODEL, top_k=5)
+
+
+class TestKeywordRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, hybrid: Named) -> KeywordRetriever:
+        return KeywordRetriever(hybrid, top_k=5)
+
+
+class TestHybridRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, hybrid: Named) -> HybridRetriever:
+        return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)

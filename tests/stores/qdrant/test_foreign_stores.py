@@ -1,0 +1,190 @@
+"""What is special about LlamaIndex's own `QdrantVectorStore`: its traps stay its own."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreFormatError,
+    UnsupportedFilterError,
+    UnsupportedModeError,
+)
+from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.stores.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.opening import backend_of
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from tests.stores.qdrant.fake_server import KEY, FakeServer
+from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids
+
+MODEL = FakeEmbedding()
+VECTOR = MODEL.get_query_embedding("annual leave")
+
+
+@pytest.fixture
+def client() -> Iterator[QdrantClient]:
+    opened = QdrantClient(":memory:")
+    yield opened
+    opened.close()
+
+
+def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
+    assert isinstance(backend_of(foreign_store(client)), ForeignBackend)
+
+
+def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
+    client: QdrantClient,
+) -> None:
+    store = foreign_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    for backend in (ForeignBackend(store), ForeignBackend(foreign_store(client, hybrid=True))):
+        assert backend.capabilities.keyword is None
+        assert backend.dense_and_keyword(VECTOR, "leave", Search(3)) is None
+        with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
+            backend.keyword("leave", Search(3))
+        with pytest.raises(UnsupportedModeError):
+            HybridRetriever(backend, embed_model=MODEL).retrieve("leave")
+
+
+def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
+    client: QdrantClient,
+) -> None:
+    store = foreign_store(client, hybrid=True)
+    backend = ForeignBackend(store)
+    call = backend.dense_and_keyword(VECTOR, "leave", Search(3))
+    assert call is not None
+    assert call.function() == ([], [])
+    store.add(nodes_with_uuids(MODEL))
+    assert all(call.function())
+    store.clear()
+    assert call.function() == ([], [])
+    store.add(nodes_with_uuids(MODEL))
+    assert all(call.function())
+
+
+def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
+    store = foreign_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
+        search = Search(20, Compare("lang", operator, value))
+        found = {each.node_id for each in ForeignBackend(store).dense(VECTOR, search).function()}
+        assert UUIDS["stray-note"] in found
+        assert UUIDS["acme-leave-zh"] in found
+        assert UUIDS["acme-leave"] not in found
+
+
+@pytest.mark.parametrize(
+    ("distance", "declared", "scores"),
+    [
+        ("Cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, -1.0]),
+        ("Dot", ScoreRange("dot"), [2.0, -1.0]),
+        ("Euclid", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
+        ("Manhattan", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
+    ],
+)
+def test_higher_is_better_whatever_the_distance(
+    client: QdrantClient, distance: str, declared: ScoreRange, scores: list[float]
+) -> None:
+    config = models.VectorParams(size=2, distance=models.Distance(distance))
+    store = foreign_store(client, dense_config=config)
+    assert ForeignBackend(store).capabilities.dense == declared
+    store.add([TextNode(text="t", embedding=vector) for vector in ([2.0, 0.0], [-1.0, 0.0])])
+    backend = ForeignBackend(foreign_store(client))  # which reads it from the collection
+    assert backend.capabilities.dense == declared
+    found = backend.dense([1.0, 0.0], Search(2)).function()
+    assert [each.score for each in found] == pytest.approx(scores)
+
+
+def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
+    store = foreign_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    backend = ForeignBackend(store)
+    with pytest.raises(DimensionMismatchError, match="dimension 2"):
+        backend.dense([1.0, 0.0], Search(1)).function()
+    with pytest.raises(ConfigurationError, match="not finite"):
+        backend.dense([float("nan")] * len(VECTOR), Search(1)).function()
+
+
+def test_ids_are_the_nodes_own_however_qdrant_spells_them(client: QdrantClient) -> None:
+    spelt = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+    store = foreign_store(client)
+    store.add([TextNode(id_=spelt, text="t", embedding=[1.0, 0.0])])
+    (found,) = ForeignBackend(store).dense([1.0, 0.0], Search(1)).function()
+    assert found.node_id == found.node.node_id == spelt
+
+
+def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
+    client.create_collection("c", models.VectorParams(size=2, distance=models.Distance.COSINE))
+    payload = {"text": "old text", "color": "red", "doc_id": "d", "node_info": json.dumps({})}
+    client.upsert("c", [models.PointStruct(id=7, vector=[1.0, 0.0], payload=payload)])
+    red = Compare("color", FilterOperator.EQ, "red")
+    (found,) = ForeignBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+    assert found.node_id == "7"
+    assert found.node.get_content() == "old text"
+
+
+def test_named_vectors_that_are_not_there_are_named(client: QdrantClient) -> None:
+    other = {"other": models.VectorParams(size=2, distance=models.Distance.COSINE)}
+    client.create_collection("c", other)
+    with pytest.raises(StoreFormatError, match="other"):
+        ForeignBackend(foreign_store(client))
+
+
+def test_a_scope_on_a_key_of_llamaindex_is_refused_before_anything_is_sent(
+    client: QdrantClient,
+) -> None:
+    backend = ForeignBackend(foreign_store(client))
+    with pytest.raises(UnsupportedFilterError, match="doc_id"):
+        backend.dense(VECTOR, Search(1, Compare("doc_id", FilterOperator.EQ, "x")))
+
+
+def test_a_trusted_scope_holds_through_a_retriever(client: QdrantClient) -> None:
+    store = foreign_store(client, hybrid=True)
+    store.add(nodes_with_uuids(MODEL))
+    retriever = HybridRetriever(ForeignBackend(store), embed_model=MODEL)
+    hits = retriever.retrieve(Query("annual leave", scope=Scope("acme"), top_k=20))
+    assert hits
+    assert {hit.node.metadata["tenant_id"] for hit in hits} == {"acme"}
+
+
+async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    store = foreign_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    backend = ForeignBackend(store)
+    assert not backend.capabilities.real_async
+    assert backend.dense(VECTOR, Search(1)).coroutine is None
+    assert len(await VectorRetriever(backend, embed_model=MODEL, top_k=4).aretrieve("leave")) == 4
+    client.close()
+
+
+async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    foreign_store(client).add(nodes_with_uuids(MODEL))
+    client.close()
+    aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
+    backend = ForeignBackend(foreign_store(None, aclient))
+    assert backend.capabilities.real_async
+    retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
+    assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
+    await aclient.close()
+
+
+def test_a_key_of_the_store_is_not_shown(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False, headers={"api-key": KEY})
+    backend = ForeignBackend(foreign_store(client, api_key=KEY))
+    fake.status = 401
+    with pytest.raises(ConnectionError) as caught:
+        backend.dense(VECTOR, Search(1)).function()
+    assert KEY not in str(caught.value) + str(backend.describe())
+    assert KEY not in repr(VectorRetriever(backend, embed_model=MODEL))
+    client.close()

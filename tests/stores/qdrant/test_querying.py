@@ -1,0 +1,239 @@
+"""LlamaIndex's queries of a store of ours, and what its own integration makes of them."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+from qdrant_client import models
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    InvalidFilterError,
+    StoreError,
+    UnsupportedModeError,
+)
+from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
+from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from tests.stores.qdrant.conftest import Open
+from tests.stores.qdrant.fake_server import FakeServer
+
+MODEL = FakeEmbedding()
+MODES = VectorStoreQueryMode
+KEYWORD_MODES = [MODES.SPARSE, MODES.TEXT_SEARCH]
+
+
+@pytest.fixture(scope="module")
+def filled(kept: QdrantStore) -> QdrantStore:
+    kept.add(sample_nodes(MODEL))
+    return kept
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(MODEL))
+        yield store
+
+
+def asked(
+    mode: VectorStoreQueryMode, text: str = "annual leave", **rest: object
+) -> VectorStoreQuery:
+    embedding = MODEL.get_query_embedding(text)
+    return VectorStoreQuery(query_embedding=embedding, query_str=text, mode=mode, **rest)
+
+
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.3, 1.0])
+def test_it_answers_as_the_embedded_store_does(
+    filled: QdrantStore, embedded: EmbeddedVectorStore, text: str, alpha: float | None
+) -> None:
+    for mode in (MODES.DEFAULT, *KEYWORD_MODES, MODES.HYBRID):
+        query = asked(mode, text, alpha=alpha, similarity_top_k=5)
+        ours, theirs = filled.query(query), embedded.query(query)
+        assert ours.similarities == pytest.approx(theirs.similarities, abs=1e-4)
+        assert ours.ids == theirs.ids
+
+
+async def test_alpha_zero_is_keywords_alone_sync_and_async(filled: QdrantStore) -> None:
+    query = asked(MODES.HYBRID, alpha=0.0, similarity_top_k=3)
+    keyword = filled.query(asked(MODES.SPARSE, sparse_top_k=3))
+    for result in (filled.query(query), await filled.aquery(query)):
+        assert (result.ids or [])[0] == (keyword.ids or [])[0]
+        assert (result.similarities or [])[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("mode", [MODES.DEFAULT, MODES.HYBRID, MODES.MMR])
+def test_a_query_without_an_embedding_is_refused(
+    filled: QdrantStore, mode: VectorStoreQueryMode
+) -> None:
+    with pytest.raises(ConfigurationError, match="query_embedding"):
+        filled.query(VectorStoreQuery(query_str="leave", mode=mode))
+
+
+@pytest.mark.parametrize("mode", [*KEYWORD_MODES, MODES.HYBRID])
+def test_a_keyword_query_without_text_is_refused(
+    filled: QdrantStore, mode: VectorStoreQueryMode
+) -> None:
+    embedding = MODEL.get_query_embedding("leave")
+    with pytest.raises(ConfigurationError, match="query_str"):
+        filled.query(VectorStoreQuery(query_embedding=embedding, mode=mode))
+
+
+@pytest.mark.parametrize("mode", KEYWORD_MODES)
+def test_keyword_modes_are_no_vector_search(
+    filled: QdrantStore, mode: VectorStoreQueryMode
+) -> None:
+    assert filled.query(asked(mode, "zeppelin")).ids == []
+    assert filled.query(asked(mode, "trains")).ids == ["globex-travel"]
+
+
+@pytest.mark.parametrize(
+    "mode", [MODES.SEMANTIC_HYBRID, MODES.SVM, MODES.LOGISTIC_REGRESSION, MODES.LINEAR_REGRESSION]
+)
+def test_a_mode_it_has_not_is_refused(filled: QdrantStore, mode: VectorStoreQueryMode) -> None:
+    with pytest.raises(UnsupportedModeError, match="serves DEFAULT"):
+        filled.query(asked(mode))
+
+
+def test_diverse_hits_do_not_repeat_each_other(filled: QdrantStore) -> None:
+    near = filled.query(asked(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=1.0)
+    far = filled.query(asked(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=0.1)
+    assert set(near.ids or []) == {"acme-lunch", "globex-lunch"}
+    assert set(far.ids or []) & {"acme-lunch", "globex-lunch"}
+    assert set(far.ids or []) != {"acme-lunch", "globex-lunch"}
+    assert all(-1.0 <= score <= 1.0 for score in far.similarities or [])
+
+
+def test_filters_that_mean_nothing_are_refused(filled: QdrantStore) -> None:
+    for filters in (
+        MetadataFilters(filters=[]),
+        MetadataFilters(filters=[MetadataFilter(key="lang", value=None)]),
+        MetadataFilters(filters=[MetadataFilter(key="lang", value="en")], condition=None),
+        MetadataFilters(
+            filters=[MetadataFilter(key="lang", value="en,zh", operator=FilterOperator.IN)]
+        ),
+    ):
+        with pytest.raises(InvalidFilterError):
+            filled.query(asked(MODES.DEFAULT, filters=filters))
+
+
+def test_ids_and_documents_narrow_a_query(filled: QdrantStore) -> None:
+    found = filled.query(
+        asked(MODES.DEFAULT, node_ids=["acme-leave", "acme-sick", "none"], similarity_top_k=5)
+    )
+    assert set(found.ids or []) == {"acme-leave", "acme-sick"}
+    found = filled.query(asked(MODES.DEFAULT, doc_ids=["acme-leave.md"]))
+    assert found.ids == ["acme-leave"]
+    both = asked(MODES.DEFAULT, doc_ids=["acme-leave.md"], node_ids=["acme-sick"])
+    assert filled.query(both).ids == []
+    either = MetadataFilters(
+        filters=[MetadataFilter(key="lang", value=lang) for lang in ("en", "zh")],
+        condition=FilterCondition.OR,
+    )
+    narrowed = asked(MODES.DEFAULT, node_ids=["acme-sick"], filters=either)
+    assert filled.query(narrowed).ids == ["acme-sick"]
+
+
+def test_an_embedding_of_another_dimension_is_refused(filled: QdrantStore) -> None:
+    with pytest.raises(DimensionMismatchError, match="dimension 1"):
+        filled.query(VectorStoreQuery(query_embedding=[1.0]))
+    with pytest.raises(ConfigurationError, match="not finite"):
+        filled.query(VectorStoreQuery(query_embedding=[float("nan")] * (filled.dimension or 0)))
+
+
+@pytest.mark.parametrize(
+    ("distance", "declared", "scores"),
+    [
+        ("cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, 0.6, -1.0]),
+        ("dot", ScoreRange("dot"), [2.0, 0.6, -1.0]),
+        ("euclid", ScoreRange("negative_distance", None, 0.0), [-(0.8**0.5), -1.0, -2.0]),
+    ],
+)
+def test_higher_is_better_whatever_the_distance(
+    opened: Open, distance: str, declared: ScoreRange, scores: list[float]
+) -> None:
+    store = opened(distance=distance)
+    vectors = [[2.0, 0.0], [0.6, 0.8], [-1.0, 0.0]]
+    store.add([TextNode(text="t", embedding=vector) for vector in vectors])
+    backend = QdrantBackend(store)
+    assert backend.capabilities.dense == declared
+    found = backend.dense([1.0, 0.0], Search(3)).function()
+    assert [each.score for each in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_the_rarity_of_terms_is_taken_in_the_scope_and_tells_nothing_of_others(
+    opened: Open,
+) -> None:
+    store, acme = opened(), Scope("acme")
+    own = [
+        TextNode(id_=f"{n}", text=text, embedding=[1.0], metadata={"tenant_id": "acme"})
+        for n, text in enumerate(["rare word here", "common word here", "common thing here"])
+    ]
+    store.add(own)
+    backend = QdrantBackend(store)
+    search = Search(5, acme.condition, acme)
+    before = [
+        (each.node_id, each.score) for each in backend.keyword("rare common", search).function()
+    ]
+    store.add(
+        TextNode(id_=f"x{n}", text="rare words", embedding=[1.0], metadata={"tenant_id": "other"})
+        for n in range(20)
+    )
+    after = [
+        (each.node_id, each.score) for each in backend.keyword("rare common", search).function()
+    ]
+    assert after == before
+    everything = backend.keyword("rare", Search(1, acme.condition)).function()
+    assert everything[0].score < dict(before)["0"]
+
+
+def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: FakeServer) -> None:
+    fake.version = "1.18.2"
+    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
+        store.add(sample_nodes(MODEL))
+        backend, acme = QdrantBackend(store), Scope("acme")
+        assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
+        assert backend.describe()["rarity_in_scope"] is False
+        assert not any('"corpus"' in body for _, _, body in fake.requests)
+        text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
+        with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
+            backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
+
+
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+def test_the_engines_own_fusion_has_the_scores_of_ours(filled: QdrantStore, text: str) -> None:
+    """Its k counts from rank 0, so that 61 there is 60 here; equal scores come in any order."""
+    terms = filled.tokenizer.query_terms(text)
+    weights = models.SparseVector(indices=list(terms), values=[float(n) for n in terms.values()])
+    queries = {"dense": MODEL.get_query_embedding(text), "bm25": weights}
+    requests = [
+        models.QueryRequest(query=query, using=using, limit=10) for using, query in queries.items()
+    ]
+    fused = models.QueryRequest(
+        prefetch=[
+            models.Prefetch(query=query, using=using, limit=10) for using, query in queries.items()
+        ],
+        query=models.RrfQuery(rrf=models.Rrf(k=61)),
+        limit=20,
+    )
+    name = str(filled.describe()["collection"])
+    *legs, page = filled.client.query_batch_points(name, [*requests, fused])
+    ours = reciprocal_rank_fusion([[str(point.id) for point in leg.points] for leg in legs], k=60)
+    theirs = {str(point.id): point.score for point in page.points}
+    assert theirs == pytest.approx(ours, abs=1e-4)

@@ -1,0 +1,56 @@
+"""Backends keep the contract: the embedded engine's, and the generic one over any store."""
+
+from collections.abc import Generator
+from typing import ClassVar
+
+import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.generic import GenericBackend
+from llama_retrieval_ext.stores.opening import source_of
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+MODEL = FakeEmbedding()
+
+
+@pytest.fixture(scope="module")
+def store() -> Generator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        opened.add(sample_nodes(MODEL))
+        yield opened
+
+
+class TestEmbeddedBackend(BackendContract):
+    @pytest.fixture
+    def embed_model(self) -> BaseEmbedding:
+        return MODEL
+
+    @pytest.fixture
+    def backend(self, store: EmbeddedVectorStore) -> Backend:
+        return EmbeddedBackend(store)
+
+
+class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):
+    @pytest.fixture
+    def backend(self, embed_model: BaseEmbedding) -> Backend:
+        return source_of(VectorStoreIndex(sample_nodes(embed_model), embed_model=MODEL)).backend
+
+
+class TestGenericBackendOverAStoreOfNodes(BackendContract):
+    # What the engine refuses, its LlamaIndex store refuses as well.
+    refused: ClassVar[frozenset[FilterOperator]] = frozenset()
+
+    @pytest.fixture
+    def embed_model(self) -> BaseEmbedding:
+        return MODEL
+
+    @pytest.fixture
+    def backend(self, store: EmbeddedVectorStore) -> Backend:
+        return GenericBackend(store)

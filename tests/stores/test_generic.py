@@ -1,0 +1,245 @@
+"""Any LlamaIndex vector store behind the backend protocol, and what it may get wrong."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    ScopeViolationError,
+    ScoreError,
+    UnsupportedFilterError,
+)
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.generic import GenericBackend
+from llama_retrieval_ext.stores.opening import source_of
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+Asked = Callable[[GenericBackend, Search], list[Found]]
+EN = Compare("lang", FilterOperator.EQ, "en")
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request: pytest.FixtureRequest) -> Asked:
+    def found(backend: GenericBackend, search: Search) -> list[Found]:
+        plan = call(backend.dense([1.0, 0.0], search))
+        return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
+
+    return found
+
+
+class Remote(BasePydanticVectorStore):
+    """A store with a real async way, that answers what it is told to and notes what it is asked."""
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    _rows: list[tuple[str, float | None]] = PrivateAttr(default_factory=list)
+    _error: Exception | None = PrivateAttr(default=None)
+    _asked: list[VectorStoreQuery] = PrivateAttr(default_factory=list)
+
+    def answers(self, *rows: tuple[str, float | None], error: Exception | None = None) -> "Remote":
+        self._rows, self._error = list(rows), error
+        return self
+
+    @property
+    def client(self) -> None:
+        return None
+
+    @property
+    def asked(self) -> list[VectorStoreQuery]:
+        return self._asked
+
+    def add(self, nodes: Sequence[BaseNode], **_: object) -> list[str]:
+        raise NotImplementedError
+
+    def delete(self, ref_doc_id: str, **_: object) -> None:
+        raise NotImplementedError
+
+    def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
+        self._asked.append(query)
+        if self._error is not None:
+            raise self._error
+        return VectorStoreQueryResult(
+            nodes=[TextNode(id_=id_, text=id_, metadata={"lang": "en"}) for id_, _ in self._rows],
+            similarities=[score for _, score in self._rows],  # type: ignore[misc]  # as some do
+        )
+
+    async def aquery(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
+        return self.query(query)
+
+
+def told(found: Sequence[Found]) -> list[tuple[str, float]]:
+    return [(each.node_id, each.score) for each in found]
+
+
+def test_hits_come_best_first_whatever_the_order_of_the_store(ask: Asked) -> None:
+    store = Remote().answers(("c", 0.1), ("b", 0.9), ("a", 0.9))
+    assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
+
+
+def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: Asked) -> None:
+    store = Remote().answers(("a", 0.9), ("b", 0.5))
+    assert told(ask(GenericBackend(store), Search(1))) == [("a", 0.9)]
+    assert store.asked[0].similarity_top_k == 1
+
+
+def test_distances_are_turned_round(ask: Asked) -> None:
+    backend = GenericBackend(Remote().answers(("far", 0.9), ("near", 0.1)), lower_is_better=True)
+    assert told(ask(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
+    assert backend.capabilities.dense is not None
+    assert (backend.capabilities.dense.kind, backend.capabilities.dense.high) == (
+        "negative_distance",
+        0.0,
+    )
+
+
+@pytest.mark.parametrize("score", [None, math.nan, math.inf])
+def test_a_score_that_is_no_number_is_refused(score: float | None, ask: Asked) -> None:
+    store = Remote().answers(("a", 0.9), ("b", score))
+    with pytest.raises(ScoreError, match="'b'"):
+        ask(GenericBackend(store), Search(5))
+
+
+def test_hits_without_scores_are_refused(ask: Asked) -> None:
+    class Scoreless(Remote):
+        def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
+            return VectorStoreQueryResult(nodes=[TextNode(id_="a")])
+
+    with pytest.raises(ScoreError, match="1 nodes and 0 scores"):
+        ask(GenericBackend(Scoreless()), Search(5))
+
+
+def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: Asked) -> None:
+    store = Remote().answers(("a", 0.9))
+    ask(GenericBackend(store), Search(5, EN))
+    filters = store.asked[0].filters
+    assert filters is not None
+    assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
+
+
+def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: Asked) -> None:
+    store = Remote().answers(error=NotImplementedError("no such operator"))
+    with pytest.raises(UnsupportedFilterError, match=r"Remote cannot evaluate .*no such operator"):
+        ask(GenericBackend(store), Search(5, EN))
+
+
+def test_other_errors_come_through_as_they_are(ask: Asked) -> None:
+    with pytest.raises(ConnectionError, match="down"):
+        ask(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
+
+
+@pytest.mark.parametrize(
+    ("condition", "asks", "filtered"),
+    [
+        (AllOf(()), True, False),
+        (AnyOf(()), False, False),
+        (Not(AnyOf(())), True, False),
+        (Not(AllOf(())), False, False),
+        (AllOf((EN, AnyOf(()))), False, False),
+        (AnyOf((EN, AllOf(()))), True, False),
+        (AllOf((EN, AllOf(()))), True, True),
+        (AnyOf((EN, Not(AllOf(())))), True, True),
+    ],
+    ids=repr,
+)
+def test_empty_groups_never_reach_a_store(
+    condition: Condition, asks: bool, filtered: bool, ask: Asked
+) -> None:
+    store = Remote().answers(("a", 0.9))
+    found = ask(GenericBackend(store), Search(5, condition))
+    assert told(found) == ([("a", 0.9)] if asks else [])
+    assert [query.filters is not None for query in store.asked] == ([filtered] if asks else [])
+
+
+def test_a_leak_of_the_store_stops_at_the_gate() -> None:
+    leaky = VectorRetriever(Remote().answers(("a", 0.9)))
+    query = Query("q", embedding=[1.0, 0.0], scope=Scope("acme"))
+    with pytest.raises(ScopeViolationError, match="Remote returned 1 of 1 hits"):
+        leaky.retrieve(query)
+    lenient = VectorRetriever(GenericBackend(Remote().answers(("a", 0.9)), drop_violations=True))
+    result = lenient.search(query)
+    assert result.hits == []
+    assert len(result.degraded) == 1
+
+
+def test_real_async_is_declared_where_the_store_has_it() -> None:
+    assert GenericBackend(Remote()).capabilities.real_async
+    index = VectorStoreIndex([], embed_model=FakeEmbedding())
+    assert not source_of(index).backend.capabilities.real_async
+
+
+def test_a_store_without_text_needs_a_lookup() -> None:
+    with pytest.raises(ConfigurationError, match="hand in the VectorStoreIndex over it"):
+        GenericBackend(SimpleVectorStore())
+
+
+def index_of(*texts: str) -> VectorStoreIndex:
+    nodes = [TextNode(id_=text, text=text, metadata={"lang": "en"}) for text in texts]
+    return VectorStoreIndex(nodes, embed_model=FakeEmbedding())
+
+
+def test_b6_nested_filters_work_over_the_simple_store() -> None:
+    backend = source_of(index_of("leave", "lunch")).backend
+    vector = FakeEmbedding().get_query_embedding("leave")
+    nested = AllOf((AnyOf((EN, Not(EN))), Compare("lang", FilterOperator.NE, "zh")))
+    found = run(call(backend.dense(vector, Search(5, nested))))
+    assert [each.node_id for each in found] == ["leave", "lunch"]
+
+
+def test_ties_at_the_cut_go_by_node_id_over_the_simple_store() -> None:
+    nodes = [TextNode(id_=id_, text="the same text") for id_ in ("c", "a", "d", "b")]
+    retriever = VectorRetriever(VectorStoreIndex(nodes, embed_model=FakeEmbedding()), top_k=2)
+    assert node_ids(retriever.retrieve("the same text")) == ["a", "b"]
+
+
+def test_another_dimension_is_refused_over_the_simple_store() -> None:
+    retriever = VectorRetriever(index_of("leave"))
+    with pytest.raises(DimensionMismatchError, match="3 numbers, the store's have 128"):
+        retriever.retrieve(Query("leave", embedding=[1.0, 0.0, 0.0]))
+
+
+def test_a_hit_whose_text_is_gone_is_left_out_and_told() -> None:
+    index = index_of("leave", "lunch")
+    index.docstore.delete_document("leave")
+    result = VectorRetriever(index).search("leave lunch")
+    assert node_ids(result.hits) == ["lunch"]
+    assert "no text for 1 hits: ['leave']" in result.degraded[0].reason
+
+
+def test_a_store_that_kept_no_metadata_cannot_be_filtered() -> None:
+    index = index_of("leave")
+    store = index.vector_store
+    assert isinstance(store, SimpleVectorStore)
+    store.data.metadata_dict.clear()
+    assert node_ids(VectorRetriever(index).retrieve("leave")) == ["leave"]
+    with pytest.raises(UnsupportedFilterError, match="persisted without metadata"):
+        VectorRetriever(index, scope=Scope("acme")).retrieve("leave")
+
+
+def test_b4_a_blank_query_finds_nothing() -> None:
+    assert VectorRetriever(index_of("leave")).retrieve("") == []
+
+
+def test_an_index_over_a_store_of_nodes_needs_no_docstore() -> None:
+    store = Remote().answers(("a", 0.9))
+    index = VectorStoreIndex.from_vector_store(store, embed_model=FakeEmbedding())
+    assert node_ids(VectorRetriever(index).retrieve("query")) == ["a"]

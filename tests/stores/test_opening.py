@@ -1,0 +1,82 @@
+"""Whatever a user has leads to the backend that knows how to ask it."""
+
+from pathlib import Path
+
+import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.schema import IndexNode, TextNode
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.generic import GenericBackend
+from llama_retrieval_ext.stores.opening import backend_for, open_store, source_of
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+NODE = TextNode(id_="n", text="leave", embedding=[1.0, 0.0])
+
+
+def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        store = open_store(f"embedded:{tmp_path / 'kb'}")
+        assert isinstance(store, EmbeddedVectorStore)
+        with store:
+            store.add([NODE])
+            assert store.count() == 1
+
+
+def test_memory_is_a_place_of_its_own() -> None:
+    first, second = open_store("embedded::memory:"), open_store("embedded::memory:")
+    assert isinstance(first, EmbeddedVectorStore)
+    assert isinstance(second, EmbeddedVectorStore)
+    with first, second:
+        first.add([NODE])
+        assert second.count() == 0
+
+
+@pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
+def test_what_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no store"):
+        open_store(url)
+
+
+def test_a_misspelt_engine_is_told_the_right_spelling() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean embedded:"):
+        open_store("embeded:./kb")
+
+
+def test_a_url_a_store_an_index_and_a_backend_each_have_a_backend() -> None:
+    by_url = source_of("embedded::memory:")
+    assert isinstance(by_url.backend, EmbeddedBackend)
+    assert by_url.embed_model is None
+    store = by_url.backend.store
+    assert isinstance(store, EmbeddedVectorStore)
+    with store:
+        assert isinstance(source_of(store).backend, EmbeddedBackend)
+        backend = FakeBackend([])
+        assert source_of(backend).backend is backend
+
+
+def test_an_index_brings_its_model_its_docstore_and_its_objects() -> None:
+    model = FakeEmbedding()
+    door = IndexNode(id_="door", text="door", index_id="section", obj=TextNode(id_="section"))
+    index = VectorStoreIndex([NODE], embed_model=model, objects=[door])
+    source = source_of(index)
+    assert isinstance(source.backend, GenericBackend)
+    assert source.embed_model is model
+    assert set(source.objects) == {"section"}
+
+
+def test_an_index_over_the_embedded_store_is_asked_natively() -> None:
+    with EmbeddedVectorStore(":memory:") as store:
+        context = StorageContext.from_defaults(vector_store=store)
+        index = VectorStoreIndex([NODE], storage_context=context, embed_model=FakeEmbedding())
+        assert isinstance(source_of(index).backend, EmbeddedBackend)
+        assert isinstance(backend_for(store), EmbeddedBackend)
+
+
+def test_anything_else_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expected a URL, a LlamaIndex vector store"):
+        source_of(3)  # type: ignore[arg-type]

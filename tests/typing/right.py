@@ -1,0 +1,58 @@
+"""Pipelines that fit: no type checker objects to any line."""
+# ruff: noqa: PLR0917 - a list of lines, not a function
+
+from typing import assert_type
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.stages.branches import Branches, branches
+from llama_retrieval_ext.stages.fused import Fused
+from llama_retrieval_ext.stages.fusion import FusionChain
+from llama_retrieval_ext.stages.pipeline import Pipeline
+from llama_retrieval_ext.stages.refine import Refine
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.weighted_sum import WeightedSum
+
+
+def right(
+    a: Retriever,
+    b: Retriever,
+    leg: Leg,
+    theirs: BaseRetriever,
+    postprocessor: BaseNodePostprocessor,
+    rewrite: Rewrite,
+    fan_out: FanOut,
+) -> None:
+    """Every operator that fits, with the type of what it makes."""
+    assert_type(a | b, Branches)
+    assert_type(a | theirs, Branches)
+    assert_type(theirs | a, Branches)
+    assert_type(leg | a | b, Branches)
+    assert_type(a | (b | leg), Branches)
+    assert_type(branches(theirs, theirs, named=leg), Branches)
+    assert_type((a | b) >> RRF(), Fused)
+    assert_type((a | b) >> (RRF() >> Top(3)), Pipeline)
+    assert_type((a | b) >> WeightedSum() >> Top(3), Pipeline)
+    assert_type(RRF() >> Top(3) >> postprocessor, FusionChain)
+    assert_type(a >> Top(3), Pipeline)
+    assert_type(a >> postprocessor >> Top(3), Pipeline)
+    assert_type(theirs >> Top(3), Pipeline)
+    assert_type(Top(3) >> Top(2), Refine)
+    assert_type(postprocessor >> Top(3), Refine)
+    assert_type(rewrite >> rewrite, Rewrite)
+    assert_type(rewrite >> fan_out, FanOut)
+    assert_type(rewrite >> a, Retriever)
+    assert_type(rewrite >> theirs, Retriever)
+    assert_type(rewrite >> (a | b), Branches)
+    assert_type(rewrite >> (a | b) >> RRF() >> Top(3), Pipeline)
+    assert_type(fan_out >> a, Branches)
+    assert_type(fan_out >> leg, Branches)
+    assert_type(fan_out >> (theirs | b) >> RRF(), Fused)
+    assert_type(((a | b) >> RRF() >> Top(9) | a) >> RRF(), Fused)
+    llama_index: BaseRetriever = (a | b) >> RRF() >> Top(3)
+    del llama_index
