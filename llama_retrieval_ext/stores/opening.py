@@ -1,16 +1,18 @@
 """Opens a store by URL, and finds the backend for whatever a user has."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from importlib import import_module
+from types import ModuleType
+from typing import Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -38,12 +40,16 @@ def open_store(url: str) -> BasePydanticVectorStore:
     """The store that a URL names, opened or created.
 
     Args:
-        url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed.
+        url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
+            ``qdrant://host:6333/collection``, ``milvus://host:19530/collection`` or
+            ``elasticsearch://host:9200/index``. Credentials are named in the URL's query by the
+            environment variables that hold them.
 
     Raises:
         ConfigurationError: The URL names no engine.
         StoreFormatError: The directory holds something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
+        MissingDependencyError: The engine's extra is not installed.
 
     Examples:
         >>> with open_store("embedded::memory:") as store:
@@ -51,17 +57,45 @@ def open_store(url: str) -> BasePydanticVectorStore:
         0
 
     """
-    engine, _, place = url.partition(":")
-    if engine in _ENGINES and place:
-        return _ENGINES[engine](place)
-    near = difflib.get_close_matches(engine, _ENGINES, n=1)
+    scheme, _, place = url.partition(":")
+    if place and scheme == _EMBEDDED:
+        return EmbeddedVectorStore(place)
+    if place and scheme in _SERVERS:
+        opening, extra = _opening_of(_SERVERS[scheme])
+        return getattr(opening, f"open_{extra}")(url)  # type: ignore[no-any-return]
+    schemes = (_EMBEDDED, *_SERVERS)
+    near = difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else ""
     raise ConfigurationError(
-        f"{url!r} names no store{advice} Write embedded:./directory or embedded::memory:"
+        f"{url!r} names no store{advice} A URL begins with one of {', '.join(schemes)}, as in "
+        "embedded:./directory or qdrant://host:6333/collection"
     )
 
 
-_ENGINES: Mapping[str, Callable[[str], BasePydanticVectorStore]] = {"embedded": EmbeddedVectorStore}
+_EMBEDDED: Final = "embedded"
+# Scheme by engine; the engine names its sub-package here, its function to open, and its extra.
+_SERVERS: Final[Mapping[str, str]] = {
+    "qdrant": "qdrant",
+    "qdrants": "qdrant",
+    "milvus": "milvus",
+    "milvuss": "milvus",
+    "elasticsearch": "elasticsearch",
+    "elasticsearchs": "elasticsearch",
+}
+
+
+def _opening_of(engine: str) -> tuple[ModuleType, str]:
+    """The module that opens an engine's stores, imported when first asked for.
+
+    Raises:
+        MissingDependencyError: Its extra is not installed.
+    """
+    try:
+        return import_module(f"llama_retrieval_ext.stores.{engine}.opening"), engine
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("llama_retrieval_ext"):
+            raise
+        raise MissingDependencyError(f"A store in {engine}", engine) from error
 
 
 def source_of(storage: Storage) -> Source:
@@ -92,7 +126,29 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
     """The backend of a store: its engine's own, or the generic one."""
     if isinstance(store, EmbeddedVectorStore):
         return EmbeddedBackend(store)
+    engine = _engine_of(store)
+    if engine is not None:
+        opening, _ = _opening_of(engine)
+        found: Backend | None = opening.backend_of(store)
+        if found is not None:
+            return found
     return GenericBackend(store, lookup=None if store.stores_text else lookup)
+
+
+def _engine_of(store: BasePydanticVectorStore) -> str | None:
+    """The engine whose package, ours or LlamaIndex's, a store's class comes from."""
+    homes = [kind.__module__ for kind in type(store).__mro__]
+    return next(
+        (
+            engine
+            for engine in sorted(set(_SERVERS.values()))
+            for home in homes
+            if home.startswith(
+                (f"llama_retrieval_ext.stores.{engine}.", f"llama_index.vector_stores.{engine}")
+            )
+        ),
+        None,
+    )
 
 
 def _node_lookup(index: VectorStoreIndex) -> Lookup:

@@ -131,6 +131,11 @@ def test_a1_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) 
     assert len(searched(retriever, "query").hits) == 4  # half of eight is not more than half
 
 
+def test_a1_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
+    retriever = merging(family("P", 8), {"P0": 0.9, "P1": 0.1, "P2": 0.7})
+    assert scores(searched(retriever, "query").hits) == [("P0", 0.9), ("P2", 0.7), ("P1", 0.1)]
+
+
 def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Searched) -> None:
     store = docstore(P, without=["P"])
     found = Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})

@@ -186,6 +186,7 @@ def test_however_densely_references_go_to_and_fro_each_target_is_asked_once(
     result = searched(RecursiveRetriever("r0", retrievers), "query")
     assert {f"in {own}" for own in ids} <= set(node_ids(result.hits))
     assert [len(each.calls) for each in retrievers.values()] == [1] * 12
+    assert {part.reason for part in result.degraded} == {"leads back to itself"}
 
 
 def test_c3_the_best_score_of_a_node_counts_and_the_result_is_ordered(searched: Searched) -> None:

@@ -172,7 +172,7 @@ def test_the_weights_of_the_legs_that_answered_are_the_whole_of_a_weighted_sum()
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
 def test_an_id_that_a_leg_repeats_counts_once_where_it_stands_first(fusion: Fusion) -> None:
-    repeated = [X[0], X[1], *ranking(("a", 0.3)), X[2], X[0]]
+    repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
     assert fusion.fuse({"x": repeated, "y": [*Y, *Y]}) == fusion.fuse(LEGS)
 
 

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
 from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.milvus.address import parsed_address
 from llama_retrieval_ext.stores.milvus.manifest import Distance
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 try:
+    from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
     from llama_retrieval_ext.stores.milvus.store import MilvusStore
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("llama_retrieval_ext"):
@@ -50,3 +54,15 @@ def open_milvus(
         distance=distance,
         params=MilvusParams.of(store_params or {}),
     )
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """The backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    if type(store).__module__.startswith("llama_index."):
+        # Who has such a store has paid for its import, which nobody else need.
+        from llama_retrieval_ext.stores.milvus.foreign_backend import (  # noqa: PLC0415
+            ForeignBackend,
+        )
+
+        return ForeignBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+    return MilvusBackend(store) if isinstance(store, MilvusStore) else None
