@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Final
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 

@@ -44,7 +44,9 @@ def recorded(info: models.CollectionInfo, where: str) -> Manifest:
             "install the release that wrote it, or index the documents again into another "
             "collection"
         )
-    distances = {theirs: ours for ours, theirs in DISTANCES.items()}
+    distances: dict[models.Distance, Distance] = {
+        theirs: ours for ours, theirs in DISTANCES.items()
+    }
     return Manifest(
         Tokenizer.from_dict(data["tokenizer"]),
         distances[params.distance],

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -12,7 +12,7 @@ from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.places import PLACES, place
 
-Open: TypeAlias = Callable[..., QdrantStore]
+Open: TypeAlias = Callable[..., QdrantStore]  # whatever settings a store has
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def opened(url: str) -> Iterator[Open]:
     """Opens stores at the URL, and closes them all."""
     stores: list[QdrantStore] = []
 
-    def open_(**settings: object) -> QdrantStore:
+    def open_(**settings: Any) -> QdrantStore:
         stores.append(QdrantStore(url, **settings))
         return stores[-1]
 

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import BaseNode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
@@ -43,11 +43,11 @@ def foreign_store(
     return QdrantVectorStore("c", client=client, aclient=aclient, **settings)
 
 
-def nodes_with_uuids(model: BaseEmbedding) -> list[TextNode]:
+def nodes_with_uuids(model: BaseEmbedding) -> list[BaseNode]:
     nodes = sample_nodes(model)
     for node in nodes:
         node.id_ = UUIDS[node.id_]
-    return nodes
+    return list(nodes)
 
 
 class Named:

@@ -132,7 +132,7 @@ def own() -> Iterator[QdrantBackend]:
 @pytest.fixture(scope="module")
 def foreign() -> Iterator[ForeignBackend]:
     store = foreign_store(QdrantClient(":memory:"))
-    store.add(FLAT_NODES)
+    store.add(list(FLAT_NODES))
     yield ForeignBackend(store)
     store.client.close()
 
@@ -143,7 +143,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeShard]:
     config = EdgeConfig(vectors={"": EdgeVectorParams(2, Distance.Cosine)})
     shard = EdgeShard.create(str(tmp_path_factory.mktemp("edge")), config)
     points = [
-        Point(node.node_id, {"": node.embedding}, node_to_metadata_dict(node))
+        Point(node.node_id, {"": node.get_embedding()}, node_to_metadata_dict(node))
         for node in FLAT_NODES
     ]
     shard.update(UpdateOperation.upsert_points(points))

@@ -1,4 +1,4 @@
-"""A server that is down, slow, busy or locked: one clear error in time, and it works again after."""
+"""A server that is down, slow or locked: one clear error in time, and it works again after."""
 
 import asyncio
 import gc

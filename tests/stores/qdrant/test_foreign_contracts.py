@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
@@ -22,15 +24,27 @@ KINDS = ["local", "local async", "http", "http sync", "http async"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
+def any_hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
     """A store with sparse vectors, with a sync client, an async one, or both."""
-    if request.param == "local":
+    with made(request.param) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def hybrid() -> Iterator[Named]:
+    with made("local") as backend:
+        yield backend
+
+
+@contextmanager
+def made(kind: str) -> Iterator[Named]:
+    if kind == "local":
         store = foreign_store(QdrantClient(":memory:"), hybrid=True)
         store.add(nodes_with_uuids(MODEL))
         yield Named(ForeignBackend(store))
         store.client.close()
         return
-    if request.param == "local async":
+    if kind == "local async":
         aclient = AsyncQdrantClient(":memory:")
         store = foreign_store(None, aclient, hybrid=True)
         asyncio.run(store.async_add(nodes_with_uuids(MODEL)))
@@ -38,12 +52,12 @@ def hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
         asyncio.run(aclient.close())
         return
     with serving(FakeServer()) as fake:
-        options = {"url": fake.url, "check_compatibility": False}
+        options: dict[str, Any] = {"url": fake.url, "check_compatibility": False}
         client = QdrantClient(**options)
         foreign_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
         store = foreign_store(
-            None if request.param == "http async" else client,
-            None if request.param == "http sync" else AsyncQdrantClient(**options),
+            None if kind == "http async" else client,
+            None if kind == "http sync" else AsyncQdrantClient(**options),
             hybrid=True,
         )
         yield Named(ForeignBackend(store))
@@ -62,8 +76,8 @@ class TestHybridBackend(BackendContract):
     refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
 
     @pytest.fixture
-    def backend(self, hybrid: Named) -> Named:
-        return hybrid
+    def backend(self, any_hybrid: Named) -> Named:
+        return any_hybrid
 
 
 class TestDenseBackend(BackendContract):

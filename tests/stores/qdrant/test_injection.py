@@ -35,15 +35,19 @@ def store(
 ) -> Iterator[QdrantStore]:
     with place(request.param, tmp_path_factory.mktemp("kept")) as url, QdrantStore(url) as opened:
         opened.add(
-            TextNode(
-                id_=f"{tenant}{number}",
-                text="text of everybody",
-                embedding=[1.0, number],
-                metadata={"tenant_id": tenant, "k": "v", "tags": ["x"]},
-                relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"{tenant}.md")},
-            )
-            for tenant in "ab"
-            for number in range(2)
+            [
+                TextNode(
+                    id_=f"{tenant}{number}",
+                    text="text of everybody",
+                    embedding=[1.0, number],
+                    metadata={"tenant_id": tenant, "k": "v", "tags": ["x"]},
+                    relationships={
+                        NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"{tenant}.md")
+                    },
+                )
+                for tenant in "ab"
+                for number in range(2)
+            ]
         )
         yield opened
 

@@ -24,7 +24,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.backend import Found, Search
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.opening import backend_of, open_qdrant
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
@@ -215,10 +215,13 @@ def test_it_works_on_one_event_loop_after_another(store: QdrantStore) -> None:
     backend = QdrantBackend(store)
     for number in range(3):
         asyncio.run(store.async_add([node(f"n{number}")]))
-        call = backend.dense([1.0, 0.0], Search(9))
-        if call.coroutine is not None:
-            assert len(asyncio.run(call.coroutine())) == number + 1
+        assert len(asyncio.run(_found(backend))) == number + 1
     assert store.count() == 3
+
+
+async def _found(backend: QdrantBackend) -> list[Found]:
+    call = backend.dense([1.0, 0.0], Search(9))
+    return call.function() if call.coroutine is None else await call.coroutine()
 
 
 def test_a_closed_store_says_so(store: QdrantStore) -> None:
@@ -249,13 +252,15 @@ def test_a_directory_is_shared_within_the_process_and_closed_with_the_last(tmp_p
 
 
 def test_a_collection_of_somebody_else_is_refused(fake: FakeServer) -> None:
-    fake.client.create_collection("kb", models.VectorParams(size=2, distance="Cosine"))
+    fake.client.create_collection(
+        "kb", models.VectorParams(size=2, distance=models.Distance.COSINE)
+    )
     with pytest.raises(StoreFormatError, match="not made by this package"):
         QdrantStore(f"qdrant://{fake.host}/kb")
 
 
 def test_a_collection_of_a_newer_release_is_refused(fake: FakeServer) -> None:
-    vectors = {"dense": models.VectorParams(size=2, distance="Cosine")}
+    vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     metadata = {"llama_retrieval_ext": {"format": 99}}
     fake.client.create_collection("kb", vectors, metadata=metadata)
     with pytest.raises(StoreFormatError, match="format 99"):
@@ -275,10 +280,8 @@ def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
     with open_qdrant(f"qdrant://{fake.host}/kb", store_params=params) as store:
         store.add([node("a")])
         store.query(VectorStoreQuery(query_embedding=[1.0, 0.0]))
-    bodies = {path: body for _, path, body in fake.requests}
-    created = next(
-        body for method, path, body in fake.requests if path == "/collections/kb" and body
-    )
+    bodies = {path: body for _, path, body in fake.requests if body}
+    created = bodies["/collections/kb"]
     for part in ('"m":32', '"int8"', '"on_disk_payload":true', '"shard_number":2', '"float16"'):
         assert part in created.replace(" ", "")
     searched = next(body for path, body in bodies.items() if "query/batch" in path)
