@@ -34,6 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(part in item.path.as_posix() for part in _SLOW):
             item.add_marker(pytest.mark.slow)
+        if "tests/stores/qdrant/" in item.path.as_posix():
+            # An AsyncQdrantClient whose loop has ended cannot close its sockets.
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )
 
 
 @pytest.fixture
