@@ -245,10 +245,17 @@ def test_a_directory_is_shared_within_the_process_and_closed_with_the_last(tmp_p
         assert second.count() == 1
     client = QdrantClient(path=str(tmp_path / "kb"))
     assert client.count("nodes").count == 1
-    with pytest.raises(StoreUnavailableError, match="another client"):
-        QdrantStore(url)
+    assert "another client" in _refusal(url)
     gc.collect()
     client.close()
+
+
+def _refusal(url: str) -> str:
+    try:
+        QdrantStore(url)
+    except StoreUnavailableError as error:
+        return str(error)
+    return "none"
 
 
 def test_a_collection_of_somebody_else_is_refused(fake: FakeServer) -> None:
