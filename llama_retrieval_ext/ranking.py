@@ -3,12 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
+from typing import Final
 
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.query import KB_KEY
 from llama_retrieval_ext.trace import Degradation, Trace
+
+# Characters of a hit's text in a notebook's table.
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,20 @@ class SearchResult:
     degraded: tuple[Degradation, ...] = ()
     trace: Trace | None = None
     details: dict[str, object] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the hits as a table, and what is missing."""
+        rows = "".join(
+            f"<tr><td>{rank}</td><td>{hit.score:.4g}</td><td>{escape(hit.source)}</td>"
+            f"<td>{escape(hit.node.get_content()[:_SHOWN])}</td></tr>"
+            for rank, hit in enumerate(self.hits, start=1)
+        )
+        missing = "".join(
+            f"<p>degraded: {escape(part.where)}: {escape(part.reason)}</p>"
+            for part in self.degraded
+        )
+        head = "<tr><th>rank</th><th>score</th><th>source</th><th>text</th></tr>"
+        return f"<table>{head}{rows}</table>{missing}"
 
     def to_dict(self) -> dict[str, object]:
         """The result as JSON."""

@@ -163,3 +163,10 @@ def test_a_result_without_a_trace_is_json_too() -> None:
 def test_node_ids_are_in_the_order_of_the_ranking() -> None:
     assert node_ids([hit("b", 0.9), hit("a", 0.5)]) == ["b", "a"]
     assert node_ids([]) == []
+
+
+def test_a_notebook_shows_hits_as_text_and_what_is_missing() -> None:
+    hit = Hit(node=TextNode(id_="n1", text="<b>25</b> days"), score=0.5, source="vector")
+    shown = SearchResult([hit], (Degradation("keyword", "down"),))._repr_html_()
+    assert "&lt;b&gt;25&lt;/b&gt; days" in shown
+    assert "keyword: down" in shown

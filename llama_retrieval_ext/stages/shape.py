@@ -23,6 +23,10 @@ class Shaped:
         """The composite as a tree, a line each."""
         return "\n".join([self.label, *_branch_lines(self.children)])
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """What a notebook shows: the chart where it can draw one, else the tree."""
+        return {"text/plain": self.outline(), "text/vnd.mermaid": self.mermaid()}
+
     def mermaid(self) -> str:
         """The composite as a Mermaid flow chart, from the query's end to the result's."""
         lines = ["flowchart BT"]

@@ -378,3 +378,9 @@ def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
     result = searched(outer, Query("query", top_k=5))
     assert node_ids(result.hits) == ["a"]
     assert result.hits[0].source == "good"
+
+
+def test_a_notebook_draws_the_shape() -> None:
+    shape = (FakeRetriever([("a", 0.9)]) >> Top(1))._repr_mimebundle_()
+    assert shape["text/plain"].startswith("Top(k=1)")
+    assert shape["text/vnd.mermaid"].startswith("flowchart")
