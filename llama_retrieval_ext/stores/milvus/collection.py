@@ -1,5 +1,8 @@
 """`Collection`: one collection of a Milvus, that may not be there yet."""
 
+# pymilvus declares some results more widely than its blocking client returns them.
+# pyright: reportArgumentType=false, reportAssignmentType=false
+
 from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any, Final, TypeVar

@@ -1,5 +1,8 @@
 """`Connection`: a Milvus client whose errors are those of this package."""
 
+# pymilvus declares some results more widely than its blocking client returns them.
+# pyright: reportAttributeAccessIssue=false
+
 import contextlib
 import weakref
 from collections.abc import Callable

@@ -1,5 +1,8 @@
 """Searches in the collection of a LlamaIndex `MilvusVectorStore`."""
 
+# pymilvus declares some results more widely than its blocking client returns them.
+# pyright: reportIndexIssue=false
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar

@@ -1,5 +1,8 @@
 """Reads nodes back with their embeddings, by id or all that match."""
 
+# pymilvus declares some results more widely than its blocking client returns them.
+# pyright: reportAssignmentType=false
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
