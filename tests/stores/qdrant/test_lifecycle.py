@@ -29,8 +29,8 @@ from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.opening import backend_of, open_qdrant
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.stores.qdrant.conftest import Open
 from tests.stores.qdrant.fake_server import FakeServer
+from tests.stores.qdrant.fixtures import Open
 
 
 def node(name: str, embedding: list[float] | None = None, **metadata: object) -> TextNode:

@@ -31,8 +31,8 @@ from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from tests.stores.qdrant.conftest import Open
 from tests.stores.qdrant.fake_server import FakeServer
+from tests.stores.qdrant.fixtures import Open
 
 MODEL = FakeEmbedding()
 MODES = VectorStoreQueryMode
