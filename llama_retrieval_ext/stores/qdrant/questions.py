@@ -64,8 +64,8 @@ class Asker:
         read: Makes nodes of points, at once or later.
         payload: What of the payload that takes: all, or fields by name.
         grain: Scores that differ by no more are equal: local mode's have such noise.
-        slack: How many more to ask for at once than it takes to see a tie, where they cost less
-            than to ask again.
+        slack: How many more keyword hits to ask for than it takes to see a tie, where they cost
+            less than to ask again.
     """
 
     collection: str
@@ -80,11 +80,7 @@ class Asker:
         Raises:
             CollectionMissingError: There is no such collection.
         """
-        # One more than wanted shows whether there is a tie where the ranking is cut.
-        requests = [
-            question.request(question.top_k + 1 + self.slack, self.payload)
-            for question in questions
-        ]
+        requests = [question.request(self._limit(question), self.payload) for question in questions]
         pages = yield from self._points(requests)
         rankings = []
         for question, points in zip(questions, pages, strict=True):
@@ -103,7 +99,7 @@ class Asker:
 
     def _ranking(self, question: Question, points: list[models.ScoredPoint]) -> Talk[list[Found]]:
         top_k, scores = question.top_k, self._scores(question, points)
-        if len(points) == top_k + 1 + self.slack and scores[-1] == scores[top_k - 1]:
+        if len(points) == self._limit(question) and scores[-1] == scores[top_k - 1]:
             points = yield from self._with_ties(question, points)
             scores = self._scores(question, points)
         ranking = [
@@ -129,6 +125,11 @@ class Asker:
             good = sum(score >= scores[last] for score in scores)
             (points,) = yield from self._points([question.request(good, self.payload)])
         return points
+
+    def _limit(self, question: Question) -> int:
+        # One more than wanted shows whether there is a tie where the ranking is cut. Among scores
+        # of keywords there often is.
+        return question.top_k + 1 + (self.slack if question.positive else 0)
 
     def _scores(self, question: Question, points: Sequence[models.ScoredPoint]) -> list[float]:
         return levelled([question.score(point.score) for point in points], grain=self.grain)
