@@ -63,20 +63,20 @@ def _limited(wanted: Wanted, top_k: int | None) -> Wanted:
 
 def _embedding(query: VectorStoreQuery) -> list[float]:
     if query.query_embedding is None:
-        raise ConfigurationError(f"a query in mode {query.mode.name} needs a query_embedding")
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
     return query.query_embedding
 
 
 def _text(query: VectorStoreQuery) -> str:
     if query.query_str is None:
-        raise ConfigurationError(f"a query in mode {query.mode.name} needs a query_str")
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return query.query_str
 
 
 def _check_options(query: VectorStoreQuery, options: Mapping[str, object]) -> None:
     if options:
         raise ConfigurationError(
-            f"mode {query.mode.name} has no options {', '.join(sorted(options))}"
+            f"mode {query.mode!s} has no options {', '.join(sorted(options))}"
         )
     for name in ("output_fields", "embedding_field"):
         if getattr(query, name) is not None:
