@@ -81,9 +81,7 @@ def _text(query: VectorStoreQuery) -> str:
 
 def _check_options(query: VectorStoreQuery, options: Mapping[str, object]) -> None:
     if options:
-        raise ConfigurationError(
-            f"mode {query.mode!s} has no options {', '.join(sorted(options))}"
-        )
+        raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(sorted(options))}")
     for name in ("output_fields", "embedding_field"):
         if getattr(query, name) is not None:
             raise ConfigurationError(
