@@ -56,7 +56,7 @@ def open_place(url: str, *, tokenizer: Tokenizer | None) -> Place:
     if engine in _ENGINES and name:
         return _ENGINES[engine](name, tokenizer)
     near = difflib.get_close_matches(engine, _ENGINES, n=1)
-    advice = f"; did you mean {near[0]}:...?" if near else ""
+    advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
         f"{url!r} names no knowledge base{advice} Write embedded:./directory or embedded::memory:"
     )

@@ -65,7 +65,7 @@ def open_store(url: str) -> BasePydanticVectorStore:
         return getattr(opening, f"open_{extra}")(url)  # type: ignore[no-any-return]
     schemes = (_EMBEDDED, *_SERVERS)
     near = difflib.get_close_matches(scheme, schemes, n=1)
-    advice = f"; did you mean {near[0]}:...?" if near else ""
+    advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
         f"{url!r} names no store{advice} A URL begins with one of {', '.join(schemes)}, as in "
         "embedded:./directory or qdrant://host:6333/collection"
