@@ -11,7 +11,7 @@ from llama_retrieval_ext.basic.bm25.snapshot import Counted, Snapshot
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.keyword_text import keyword_text
+from llama_retrieval_ext.stores.nodes.keyword_text import keyword_text
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

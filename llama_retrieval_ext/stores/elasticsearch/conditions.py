@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.stores.elasticsearch.request import Json
 from llama_retrieval_ext.stores.elasticsearch.terms import LONGEST_NEEDLE, prefix, scalar
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 
 TERMS: Final = "terms"
 PIECES: Final = "pieces"

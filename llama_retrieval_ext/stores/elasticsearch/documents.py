@@ -16,12 +16,12 @@ from llama_retrieval_ext.stores.elasticsearch.mapping import DOC, ID, NODE, TEXT
 from llama_retrieval_ext.stores.elasticsearch.request import Json
 from llama_retrieval_ext.stores.elasticsearch.terms import pieces_of, scalar, terms_of
 from llama_retrieval_ext.stores.elasticsearch.vectors import node_vector
-from llama_retrieval_ext.stores.embedded.stored_node import (
+from llama_retrieval_ext.stores.nodes.stored_node import (
     node_from_text,
     node_id_in,
     node_to_text,
 )
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 
 # Bytes that the engine takes as the id of a document, and as a term.
 _LONGEST_KEY: Final = 512

@@ -6,8 +6,8 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
-from llama_retrieval_ext.stores.embedded.keyword_text import keyword_text
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.keyword_text import keyword_text
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 
 # What servers take at least in a query. A word more than once counts more than once.
 _MOST: Final = 1024

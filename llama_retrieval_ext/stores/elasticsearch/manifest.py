@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
 )
 from llama_retrieval_ext.stores.elasticsearch.request import Json
-from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 FORMAT: Final = 1

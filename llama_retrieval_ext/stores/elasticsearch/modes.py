@@ -13,7 +13,7 @@ from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
 from llama_retrieval_ext.stores.elasticsearch.request import Steps
 from llama_retrieval_ext.stores.elasticsearch.search import Searcher
 from llama_retrieval_ext.stores.elasticsearch.targets import target
-from llama_retrieval_ext.stores.embedded.hybrid import fused
+from llama_retrieval_ext.stores.hybrid import fused
 
 _KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
 

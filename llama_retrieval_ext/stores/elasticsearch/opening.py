@@ -13,8 +13,8 @@ from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.connection import DEFAULT_TIMEOUT_S, Connection
 from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
-from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _LLAMA_INDEX: Final = "llama_index.vector_stores.elasticsearch"

@@ -6,11 +6,10 @@ The engine makes every similarity positive: https://www.elastic.co/guide/en/elas
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from llama_retrieval_ext.stores.backend import ScoreRange
-
-Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
+from llama_retrieval_ext.stores.nodes.distance import Distance
 
 
 @dataclass(frozen=True, slots=True)

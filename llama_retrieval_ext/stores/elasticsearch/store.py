@@ -25,10 +25,10 @@ from llama_retrieval_ext.stores.elasticsearch.modes import found_by
 from llama_retrieval_ext.stores.elasticsearch.reading import count_matching, matching_nodes
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps
 from llama_retrieval_ext.stores.elasticsearch.search import Searcher
-from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
 from llama_retrieval_ext.stores.elasticsearch.targets import target
 from llama_retrieval_ext.stores.elasticsearch.transport import Transport
 from llama_retrieval_ext.stores.elasticsearch.writing import add_nodes, delete_matching
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from typing import Final, TypeGuard
 
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.stores.elasticsearch.number_terms import number_term
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.number_terms import number_term
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 
 # The engine's limit for a term is 32,766 bytes.
 _LONG: Final = 256

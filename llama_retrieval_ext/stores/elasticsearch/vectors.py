@@ -7,7 +7,7 @@ import numpy as np
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
-from llama_retrieval_ext.stores.elasticsearch.similarity import Distance
+from llama_retrieval_ext.stores.nodes.distance import Distance
 
 # Squares of longer ones overflow in single precision.
 _LONGEST: Final = 1e15

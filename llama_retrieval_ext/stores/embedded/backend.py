@@ -5,8 +5,8 @@ from typing import Final
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.stores.embedded.manifest import Distance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.points.wanted import wanted
 
 _SCORES: Final[Mapping[Distance, ScoreRange]] = {

@@ -14,13 +14,9 @@ from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.disk import clear_errors, prepare
 from llama_retrieval_ext.stores.embedded.failures import meaning
 from llama_retrieval_ext.stores.embedded.lock import DirectoryLock
-from llama_retrieval_ext.stores.embedded.manifest import (
-    Manifest,
-    Settings,
-    read_manifest,
-    write_manifest,
-)
+from llama_retrieval_ext.stores.embedded.manifest import read_manifest, write_manifest
 from llama_retrieval_ext.stores.embedded.shard import open_shard, remove_shard
+from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
 
 T = TypeVar("T")
 

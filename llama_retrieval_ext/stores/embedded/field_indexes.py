@@ -1,19 +1,12 @@
 """Indexes on what is filtered by: without one, a filter reads every node."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from qdrant_edge import EdgeShard, FloatIndexParams, KeywordIndexParams, UpdateOperation
 
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-from llama_retrieval_ext.stores.embedded.payload import DOC, LIST, META, Payload, path
-
-# Each index costs memory and a little of every insertion. Further fields are filtered all the same,
-# only slower: some milliseconds per 10,000 nodes.
-MOST_FIELDS: Final = 64
-# A field of longer strings holds text, such as the window around a sentence. Nobody filters by such
-# a value as a whole, and an index would hold all of them in memory.
-LONGEST_VALUE: Final = 256
+from llama_retrieval_ext.stores.points.field_limits import LONGEST_VALUE, MOST_FIELDS
+from llama_retrieval_ext.stores.points.payload import DOC, LIST, META, Payload, path
 
 
 class FieldIndexes:

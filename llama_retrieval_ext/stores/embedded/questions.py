@@ -15,8 +15,8 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.payload import NODE
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_id_in
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
+from llama_retrieval_ext.stores.points.payload import NODE
 
 # Of more nodes than these that tie where the ranking is cut, the engine's choice stands: reading
 # all of them to order them by id would take seconds.

@@ -7,10 +7,10 @@ from llama_index.core.schema import BaseNode
 from qdrant_edge import CountRequest, EdgeShard, Record, ScrollRequest
 
 from llama_retrieval_ext.stores.embedded.conditions import filter_of
-from llama_retrieval_ext.stores.embedded.payload import NODE
 from llama_retrieval_ext.stores.embedded.shard import DENSE
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.payload import NODE
 
 _PAGE: Final = 1024
 

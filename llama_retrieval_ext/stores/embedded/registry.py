@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Final
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.manifest import Settings
+from llama_retrieval_ext.stores.points.manifest import Settings
 
 MEMORY: Final = ":memory:"
 

@@ -15,11 +15,11 @@ from qdrant_edge import (
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.manifest import Distance
-from llama_retrieval_ext.stores.embedded.points import NO_TERM
 from llama_retrieval_ext.stores.embedded.questions import Question, answers, found
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
-from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.nodes.vectors import query_vector
+from llama_retrieval_ext.stores.points.terms import NO_TERM
 from llama_retrieval_ext.stores.points.wanted import Wanted
 
 

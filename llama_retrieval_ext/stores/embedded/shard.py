@@ -15,7 +15,7 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.failures import meaning
-from llama_retrieval_ext.stores.embedded.manifest import Manifest
+from llama_retrieval_ext.stores.points.manifest import Manifest
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"

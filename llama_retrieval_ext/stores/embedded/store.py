@@ -20,11 +20,12 @@ from qdrant_edge import EdgeShard
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import MIN_FREE_BYTES
-from llama_retrieval_ext.stores.embedded.manifest import Distance, Settings
 from llama_retrieval_ext.stores.embedded.reading import count_matching, matching_nodes
 from llama_retrieval_ext.stores.embedded.registry import MEMORY, Opened, registry
 from llama_retrieval_ext.stores.embedded.search import Searcher
 from llama_retrieval_ext.stores.embedded.writing import add_nodes, delete_matching
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.points.manifest import Settings
 from llama_retrieval_ext.stores.points.modes import found_by
 from llama_retrieval_ext.stores.points.targets import from_documents, target
 from llama_retrieval_ext.text.tokenizer import Tokenizer

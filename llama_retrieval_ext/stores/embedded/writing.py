@@ -11,10 +11,11 @@ from llama_retrieval_ext.stores.embedded.conditions import as_edge_filter
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.field_indexes import FieldIndexes
-from llama_retrieval_ext.stores.embedded.payload import NODE, Payload, payload_of
-from llama_retrieval_ext.stores.embedded.points import Terms, points_of, terms_of
-from llama_retrieval_ext.stores.embedded.vectors import Vectors, document_vectors
+from llama_retrieval_ext.stores.embedded.points import points_of
+from llama_retrieval_ext.stores.nodes.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.payload import NODE, Payload, payload_of
+from llama_retrieval_ext.stores.points.terms import Terms, terms_of
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
 BATCH: Final = 256

@@ -6,9 +6,9 @@ from typing import Final
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.milvus.conditions import compiled
-from llama_retrieval_ext.stores.milvus.manifest import Distance
 from llama_retrieval_ext.stores.milvus.search import Wanted
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from llama_retrieval_ext.stores.nodes.distance import Distance
 
 SCORES: Final[Mapping[Distance, ScoreRange]] = {
     "cosine": ScoreRange("cosine", -1.0, 1.0),

@@ -12,7 +12,6 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-from llama_retrieval_ext.stores.elasticsearch.number_terms import number_term
 from llama_retrieval_ext.stores.milvus.fields import (
     EMPTY_LIST,
     LIST,
@@ -24,6 +23,7 @@ from llama_retrieval_ext.stores.milvus.fields import (
     marked,
 )
 from llama_retrieval_ext.stores.milvus.safe_text import SEPARATOR, safe_text
+from llama_retrieval_ext.stores.nodes.number_terms import number_term
 
 # An expression, or what it is for every node.
 Expression: TypeAlias = str | bool

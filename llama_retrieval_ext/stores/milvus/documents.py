@@ -7,10 +7,6 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.embedded.keyword_text import keyword_text
-from llama_retrieval_ext.stores.embedded.stored_node import node_to_text
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
-from llama_retrieval_ext.stores.embedded.vectors import document_vectors
 from llama_retrieval_ext.stores.milvus.conditions import COLUMNS, column_value
 from llama_retrieval_ext.stores.milvus.fields import fields_of
 from llama_retrieval_ext.stores.milvus.manifest import Manifest
@@ -26,6 +22,10 @@ from llama_retrieval_ext.stores.milvus.schema import (
     TERMS,
 )
 from llama_retrieval_ext.stores.milvus.terms import document_terms
+from llama_retrieval_ext.stores.nodes.keyword_text import keyword_text
+from llama_retrieval_ext.stores.nodes.stored_node import node_to_text
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.vectors import document_vectors
 
 Row: TypeAlias = dict[str, Any]  # strings, and one list of numbers
 

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.stores.elasticsearch.number_terms import number_term
 from llama_retrieval_ext.stores.milvus.safe_text import SEPARATOR, safe_key, safe_text
+from llama_retrieval_ext.stores.nodes.number_terms import number_term
 
 Fields: TypeAlias = dict[str, str]
 

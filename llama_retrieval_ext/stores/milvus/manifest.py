@@ -3,16 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Self, get_args
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
     StoreFormatError,
 )
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
 
 FORMAT: Final = 1
 PROPERTY: Final = "llama_retrieval_ext"

@@ -8,8 +8,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.milvus.address import parsed_address
-from llama_retrieval_ext.stores.milvus.manifest import Distance
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 try:

@@ -7,10 +7,10 @@ from typing import Any
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_id_in
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within
 from llama_retrieval_ext.stores.milvus.schema import NODE
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.schema import BaseNode
 from pymilvus import MilvusClient
 
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression, one_of
 from llama_retrieval_ext.stores.milvus.schema import DENSE, ID, NODE
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text
 
 Row: TypeAlias = Mapping[str, Any]  # as pymilvus has it
 

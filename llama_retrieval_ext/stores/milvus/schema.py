@@ -8,8 +8,9 @@ from pymilvus.milvus_client.index import IndexParams
 
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.milvus.conditions import COLUMNS
-from llama_retrieval_ext.stores.milvus.manifest import Distance, Manifest
+from llama_retrieval_ext.stores.milvus.manifest import Manifest
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
+from llama_retrieval_ext.stores.nodes.distance import Distance
 
 ID: Final = "id"
 DOC: Final = "doc"

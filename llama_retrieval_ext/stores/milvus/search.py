@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
-from llama_retrieval_ext.stores.embedded.vectors import query_vector
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
-from llama_retrieval_ext.stores.milvus.manifest import Distance
 from llama_retrieval_ext.stores.milvus.questions import Question, ranking
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS
 from llama_retrieval_ext.stores.milvus.terms import query_terms
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.vectors import query_vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.address import Address
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.connection import Connection
-from llama_retrieval_ext.stores.milvus.manifest import Asked, Distance
+from llama_retrieval_ext.stores.milvus.manifest import Asked
 from llama_retrieval_ext.stores.milvus.modes import found_by
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
 from llama_retrieval_ext.stores.milvus.reading import count_matching, matching_nodes
 from llama_retrieval_ext.stores.milvus.search import Searcher
 from llama_retrieval_ext.stores.milvus.targets import target
 from llama_retrieval_ext.stores.milvus.writing import Writer
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

@@ -7,18 +7,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
-from llama_retrieval_ext.stores.embedded.payload import (
-    BIG,
-    EXACT,
-    FILLED,
-    LIST,
-    LOWER,
-    META,
-    digits,
-    marked,
-    path,
-)
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 from llama_retrieval_ext.stores.points.clauses import (
     Clause,
     Contains,
@@ -28,6 +17,17 @@ from llama_retrieval_ext.stores.points.clauses import (
     Within,
     any_of,
     negated,
+)
+from llama_retrieval_ext.stores.points.payload import (
+    BIG,
+    EXACT,
+    FILLED,
+    LIST,
+    LOWER,
+    META,
+    digits,
+    marked,
+    path,
 )
 
 # Any: parse_filters has made sure that each operator has a value of its kind.

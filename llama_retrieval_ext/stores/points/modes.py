@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.hybrid import fused
+from llama_retrieval_ext.stores.hybrid import fused
 from llama_retrieval_ext.stores.points.targets import target
 from llama_retrieval_ext.stores.points.wanted import Searcher, Wanted
 

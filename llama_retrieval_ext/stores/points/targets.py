@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.stores.embedded.payload import DOC
-from llama_retrieval_ext.stores.embedded.points import point_id
-from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
+from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 from llama_retrieval_ext.stores.points.clauses import NOTHING, Clause, Equals, Group, HasId
 from llama_retrieval_ext.stores.points.conditions import clause_of
+from llama_retrieval_ext.stores.points.payload import DOC
+from llama_retrieval_ext.stores.points.point_id import point_id
 
 
 def target(

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from llama_retrieval_ext.errors import StoreError
-from llama_retrieval_ext.stores.embedded.manifest import Manifest, Settings
-from llama_retrieval_ext.stores.embedded.payload import Payload
+from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
+from llama_retrieval_ext.stores.points.payload import Payload
 from llama_retrieval_ext.stores.qdrant.connection import Connection
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.indexes import SCOPE_FIELDS, Field, fields_to_index

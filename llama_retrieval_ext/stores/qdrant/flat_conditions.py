@@ -13,7 +13,6 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, Scalar
-from llama_retrieval_ext.stores.embedded.payload import EXACT
 from llama_retrieval_ext.stores.points.clauses import (
     Clause,
     Contains,
@@ -25,6 +24,7 @@ from llama_retrieval_ext.stores.points.clauses import (
     negated,
 )
 from llama_retrieval_ext.stores.points.conditions import Written, combined, exact_bounds
+from llama_retrieval_ext.stores.points.payload import EXACT
 
 # What LlamaIndex writes beside the metadata, over a key of that name.
 _ITS_OWN: Final = {"_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id"}

@@ -8,7 +8,7 @@ from qdrant_client import models
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.stores.backend import Found, Search
-from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.flat_conditions import flat_clause_of

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-from llama_retrieval_ext.stores.embedded.field_indexes import LONGEST_VALUE, MOST_FIELDS
-from llama_retrieval_ext.stores.embedded.payload import DOC, LIST, META, Payload, path
+from llama_retrieval_ext.stores.points.field_limits import LONGEST_VALUE, MOST_FIELDS
+from llama_retrieval_ext.stores.points.payload import DOC, LIST, META, Payload, path
 
 Schema: TypeAlias = models.KeywordIndexParams | models.FloatIndexParams
 

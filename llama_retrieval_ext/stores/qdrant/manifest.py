@@ -6,7 +6,8 @@ from typing import Final
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import StoreFormatError
-from llama_retrieval_ext.stores.embedded.manifest import Distance, Manifest
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.points.manifest import Manifest
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 FORMAT: Final = 1

@@ -6,9 +6,9 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.embedded.payload import NODE
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.payload import NODE
 from llama_retrieval_ext.stores.qdrant.manifest import DENSE
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 from llama_retrieval_ext.stores.qdrant.written import as_filter

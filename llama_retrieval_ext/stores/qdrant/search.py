@@ -6,11 +6,11 @@ from typing import Final
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.payload import NODE
-from llama_retrieval_ext.stores.embedded.points import NO_TERM
-from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_id_in
-from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
+from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.payload import NODE
+from llama_retrieval_ext.stores.points.terms import NO_TERM
 from llama_retrieval_ext.stores.points.wanted import Wanted
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.layout import Score, score_of

@@ -17,8 +17,9 @@ from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
-from llama_retrieval_ext.stores.embedded.manifest import Distance, Settings
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.manifest import Settings
 from llama_retrieval_ext.stores.points.modes import found_by
 from llama_retrieval_ext.stores.points.targets import from_documents, target
 from llama_retrieval_ext.stores.qdrant.address import parsed_address

@@ -8,11 +8,12 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.embedded.manifest import Manifest
-from llama_retrieval_ext.stores.embedded.payload import Payload, payload_of
-from llama_retrieval_ext.stores.embedded.points import NO_TERM, Terms, point_id, terms_of
-from llama_retrieval_ext.stores.embedded.vectors import Vectors, document_vectors
+from llama_retrieval_ext.stores.nodes.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.manifest import Manifest
+from llama_retrieval_ext.stores.points.payload import Payload, payload_of
+from llama_retrieval_ext.stores.points.point_id import point_id
+from llama_retrieval_ext.stores.points.terms import NO_TERM, Terms, terms_of
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.manifest import BM25, DENSE

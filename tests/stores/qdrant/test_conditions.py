@@ -25,7 +25,7 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.embedded.conditions import as_edge_filter
-from llama_retrieval_ext.stores.embedded.points import point_id
+from llama_retrieval_ext.stores.points.point_id import point_id
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.flat_conditions import flat_clause_of
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend

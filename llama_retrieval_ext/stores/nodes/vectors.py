@@ -7,7 +7,7 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
-from llama_retrieval_ext.stores.embedded.manifest import Distance
+from llama_retrieval_ext.stores.nodes.distance import Distance
 
 Vectors = list[list[float]]
 

@@ -14,7 +14,7 @@ from llama_index.core.schema import (
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.embedded.shapes import SHAPES, Shape, assembled, shape_of
+from llama_retrieval_ext.stores.nodes.shapes import SHAPES, Shape, assembled, shape_of
 
 Fields: TypeAlias = dict[str, Any]  # whatever the fields of a node hold
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.stores.elasticsearch.number_terms import number_term
+from llama_retrieval_ext.stores.nodes.number_terms import number_term
 
 floats = st.floats(allow_nan=False)
 whole = st.integers(-(2**200), 2**200)

@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.stores.embedded.stored_node import node_to_text
-from llama_retrieval_ext.stores.embedded.surrogates import all_utf8_safe
+from llama_retrieval_ext.stores.nodes.stored_node import node_to_text
+from llama_retrieval_ext.stores.nodes.surrogates import all_utf8_safe
 
 Payload: TypeAlias = dict[str, object]
 _Groups: TypeAlias = dict[str, dict[str, object]]

@@ -1,0 +1,5 @@
+"""How embeddings are compared."""
+
+from typing import Literal, TypeAlias
+
+Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
