@@ -18,7 +18,8 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.ahead import found_ahead
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found, Keyword
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
@@ -91,11 +92,27 @@ class HybridRetriever(StoreRetriever):
         if embedded.error is not None:
             return None  # side by side, where the vector leg fails alone and says why
         search = search_of(query, top_k=top_k)
+        both: list[Asked] = [
+            Dense(tuple(embedded.result()), search),
+            Keyword(query.query_str, search),
+        ]
+        known = found_ahead(self.backend, both)
+        if known is not None:
+            return dict(zip(LEGS, known, strict=True))
         request = self.backend.dense_and_keyword(embedded.result(), query.query_str, search)
         if request is None:
             return None
         found = yield from step("search in one round trip", call(request))
         return dict(zip(LEGS, found, strict=True))
+
+    def _searches(self, query: Query) -> Plan[list[Asked]]:
+        search = search_of(query, top_k=max(self.candidates, query.top_k or 1))
+        searches: list[Asked] = []
+        if self.weights["vector"] > 0:
+            searches.append(Dense(tuple((yield from self._embed(query))), search))
+        if self.weights["keyword"] > 0:
+            searches.append(Keyword(query.query_str, search))
+        return searches
 
     def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
         """The best of both; only their nodes are made, and pass the gate."""

@@ -5,9 +5,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.steps import call, step
+from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stores.ahead import searched
+from llama_retrieval_ext.stores.backend import Asked, Keyword
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
@@ -56,6 +58,10 @@ class KeywordRetriever(StoreRetriever):
             )
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        search = self.backend.keyword(query.query_str, search_of(query))
-        found = yield from step("search", call(search))
+        (asked,) = yield from self._searches(query)
+        found = yield from step("search", searched(self.backend, asked))
         return gated(found, query.condition, backend=self.backend, source=self.name)
+
+    def _searches(self, query: Query) -> Plan[list[Asked]]:
+        yield from ()
+        return [Keyword(query.query_str, search_of(query))]

@@ -1,14 +1,18 @@
 """What the retrievers over one store share: the store's backend and embedding model."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
+
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.ahead import search_ahead
+from llama_retrieval_ext.stores.backend import Asked, Search
 from llama_retrieval_ext.stores.opening import Storage, source_of
 
 
@@ -35,6 +39,17 @@ class StoreRetriever(Retriever):
         self.backend = source.backend
         self.embed_model = embed_model or source.embed_model
         self.object_map = dict(source.objects)
+
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """All their searches, in a batch where the engine takes one."""
+        plans = [self._searches(query) for query in self._answerable(queries)]
+        outcomes = yield Together([Task(self.name, plan) for plan in plans])
+        searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]
+        yield from search_ahead(self.backend, searches)
+
+    @abstractmethod
+    def _searches(self, query: Query) -> Plan[list[Asked]]:
+        """What the store is asked for a query, once it is embedded."""
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:

@@ -5,9 +5,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.steps import call, step
+from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stores.ahead import searched
+from llama_retrieval_ext.stores.backend import Asked, Dense
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
@@ -52,6 +54,9 @@ class VectorRetriever(StoreRetriever):
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        embedding = yield from step("embedding", self._embed(query))
-        found = yield from step("search", call(self.backend.dense(embedding, search_of(query))))
+        (asked,) = yield from step("embedding", self._searches(query))
+        found = yield from step("search", searched(self.backend, asked))
         return gated(found, query.condition, backend=self.backend, source=self.name)
+
+    def _searches(self, query: Query) -> Plan[list[Asked]]:
+        return [Dense(tuple((yield from self._embed(query))), search_of(query))]

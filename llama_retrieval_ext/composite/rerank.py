@@ -11,6 +11,7 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.ahead import ahead
 from llama_retrieval_ext.stages.as_reranker import AnyReranker, as_reranker
 from llama_retrieval_ext.stages.postprocessed import Postprocessed
 from llama_retrieval_ext.stages.rerank_chain import RerankChain
@@ -82,8 +83,19 @@ class RerankRetriever(Retriever):
         """The reranker and how many hits are returned."""
         return f"{type(self).__name__}({self.reranker!r}, top_k={self.top_k})"
 
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the retriever is sure to need."""
+        asked = [
+            self._for_children(query).for_child(top_k=self._depth(query))
+            for query in self._answerable(queries)
+        ]
+        yield from ahead(self.retriever, asked)
+
+    def _depth(self, query: Query) -> int | None:
+        return self.fetch_k and max(self.fetch_k, query.top_k or 0)
+
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        wanted = self.fetch_k and max(self.fetch_k, query.top_k or 0)
+        wanted = self._depth(query)
         asked = self._for_children(query)
         found: list[NodeWithScore] = yield from step(
             name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted)

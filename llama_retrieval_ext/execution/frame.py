@@ -5,7 +5,7 @@ retrievers without being passed along.
 """
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,9 +25,17 @@ OnPartial: TypeAlias = Callable[[list[Hit]], None]
 
 @dataclass(slots=True)
 class Session:
-    """What all parts of one answer share."""
+    """What all parts of one answer, or of several that are asked for together, share.
+
+    Attributes:
+        embeddings: Of texts, by model.
+        ahead: What was searched for in a batch before any part asked for it, by what it asks.
+        degraded: What failed and was left out.
+        details: What stages add to the result.
+    """
 
     embeddings: Memo = field(default_factory=Memo)
+    ahead: dict[Hashable, object] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, Search
+from llama_retrieval_ext.stores.backend import Asked, Backend, Capabilities, Found, Search
 
 
 class GuardedBackend:
@@ -59,6 +59,16 @@ class GuardedBackend:
             ScopeRequiredError: The search has no scope.
         """
         return self._backend.dense_and_keyword(embedding, text, _scoped(search))
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        """Several searches in as few requests as the engine can.
+
+        Raises:
+            ScopeRequiredError: One of them has no scope.
+        """
+        for each in asked:
+            _scoped(each.search)
+        return self._backend.batch(asked)
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up."""

@@ -7,11 +7,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.ahead import ahead
 from llama_retrieval_ext.stages.branches import Branches
 from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.retriever import Retriever
@@ -112,6 +113,22 @@ class Fused(Retriever):
         )
         self._note(list(asks.values()), answers)
         return fused(answers)
+
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the legs are sure to need: of queries that reach them as they are."""
+        if self.branches.rewrites or self.branches.fan_out is not None:
+            return
+        for_legs = [self._for_children(query) for query in self._answerable(queries)]
+        asked = [
+            leg
+            for leg in self.legs
+            if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
+        ]
+        plans = [
+            ahead(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
+            for leg in asked
+        ]
+        yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
 
     def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
         """A place for subclasses to tell what each leg was asked and found."""

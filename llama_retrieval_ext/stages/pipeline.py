@@ -12,6 +12,7 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.ahead import ahead
 from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rewrite import Rewrite
@@ -76,6 +77,12 @@ class Pipeline(Retriever):
         for stage in self.refines:
             hits = yield from step(repr(stage), stage.refine(query, hits))
         return hits[: query.top_k]
+
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the retriever is sure to need, of queries that reach it as they are."""
+        if not self.rewrites:
+            children = [self._for_children(query) for query in self._answerable(queries)]
+            yield from ahead(self.source, children)
 
     def __repr__(self) -> str:
         return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))

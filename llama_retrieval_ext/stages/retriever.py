@@ -178,7 +178,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
-        """The answers to several queries, in their order; each text is embedded once.
+        """The answers to several queries, in their order.
+
+        Each text is embedded once, and an engine that takes several searches in one request gets
+        those of up to ``at_once`` queries so. Queries with a time limit go out on their own.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
@@ -200,16 +203,32 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             raise ConfigurationError(f"at_once must be at least 1, got {at_once}")
         answers: list[list[NodeWithScore]] = []
         for start in range(0, len(queries), at_once):
+            some = queries[start : start + at_once]
+            if len(some) > 1:
+                # What fails here fails again below, in the query that it belongs to.
+                yield Together([Task(self.name, self.ahead([Query.of(query) for query in some]))])
             tasks = [
                 Task(
                     self.name,
                     call(Call(partial(self.retrieve, query), partial(self.aretrieve, query))),
                 )
-                for query in queries[start : start + at_once]
+                for query in some
             ]
             outcomes = yield Together(tasks)
             answers += [outcome.result() for outcome in outcomes]
         return answers
+
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """A plan that asks in a batch for what each of several queries is sure to need.
+
+        It leaves what it finds where the searches of the queries look for it. Subclasses know what
+        is sure to be needed; by default nothing is.
+
+        Args:
+            queries: As they come to this retriever.
+        """
+        del queries
+        yield from ()
 
     def _search(
         self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
@@ -297,6 +316,17 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             scope=self.scope,
             top_k=query.top_k or self.top_k,
         )
+
+    def _answerable(self, queries: Sequence[Query]) -> list[Query]:
+        """Those of the queries that will be searched for, bound, and that may wait for a batch."""
+        bound = [self._bound(query) for query in queries]
+        return [
+            query
+            for query in bound
+            if query.timeout_s is None
+            and not query.is_blank
+            and not (self.requires_scope and query.scope is None)
+        ]
 
     def _for_children(self, query: Query) -> Query:
         """The query as it goes to children: with their own ``top_k``.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -107,6 +107,25 @@ class Search:
     scope: Scope | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """One vector search."""
+
+    embedding: tuple[float, ...]
+    search: Search
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """One keyword search."""
+
+    text: str
+    search: Search
+
+
+Asked: TypeAlias = Dense | Keyword
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One way to ask every engine.
@@ -154,6 +173,13 @@ class Backend(Protocol):
         self, embedding: Sequence[float], text: str, search: Search
     ) -> Call[tuple[list[Found], list[Found]]] | None:
         """Both searches in one round trip; None where the engine has no such request."""
+        ...
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        """Several searches in as few requests as the engine can, one ranking each.
+
+        Each gets what `dense` or `keyword` gives. None where it takes as many requests as searches.
+        """
         ...
 
     def describe(self) -> Mapping[str, object]:

@@ -24,11 +24,12 @@ from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
+from llama_retrieval_ext.stores.one_by_one import OneByOne
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
 
-class GenericBackend:
+class GenericBackend(OneByOne):
     """Asks any LlamaIndex vector store for the nearest nodes.
 
     What else such a store can do is not known, and asking may silently give something else, so
@@ -103,15 +104,6 @@ class GenericBackend:
             f"{type(self.store).__name__} has no keyword search that is known here; use "
             "BM25Retriever over the nodes or the docstore, or a store opened by URL"
         )
-
-    def dense_and_keyword(
-        self,
-        embedding: Sequence[float],  # noqa: ARG002 - the protocol's
-        text: str,  # noqa: ARG002 - the protocol's
-        search: Search,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """None: there is no such request."""
-        return
 
     def describe(self) -> Mapping[str, object]:
         """The store's class."""

@@ -20,7 +20,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Backend, Dense, Found, Keyword, ScoreRange, Search
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
@@ -211,6 +211,30 @@ class BackendContract:
                     dense, keyword = _found(request)
                     _assert_same(dense, _found(backend.dense(vector, search)))
                     _assert_same(keyword, _found(backend.keyword(text, search)))
+
+    def test_a_batch_finds_what_single_searches_find(
+        self, backend: Backend, embed_model: BaseEmbedding
+    ) -> None:
+        declared = backend.capabilities
+        narrow = Compare("lang", FilterOperator.EQ, "en")
+        searches = [Search(5), Search(2), Search(5, ACME.condition, ACME), Search(5, narrow)]
+        asked: list[Dense | Keyword] = []
+        for text in (*SAMPLE_QUERIES, "", "?!"):
+            for search in searches:
+                if declared.keyword is not None:
+                    asked.append(Keyword(text, search))
+                if declared.dense is not None and text:
+                    asked.append(Dense(tuple(embed_model.get_query_embedding(text)), search))
+        batch = backend.batch(asked)
+        if batch is None:
+            return
+        for found, each in zip(_found(batch), asked, strict=True):
+            alone = (
+                backend.dense(each.embedding, each.search)
+                if isinstance(each, Dense)
+                else backend.keyword(each.text, each.search)
+            )
+            _assert_same(found, _found(alone))
 
     def test_it_describes_itself_in_json_with_the_name_of_its_engine(
         self, backend: Backend

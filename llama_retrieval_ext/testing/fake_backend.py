@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import DimensionMismatchError, UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Dense, Found, ScoreRange, Search
 from llama_retrieval_ext.testing.fake_embedding import words_of
 
 EVERYTHING = Capabilities(
@@ -89,6 +89,18 @@ class FakeBackend:
             return None
         dense, keyword = self.dense(embedding, search), self.keyword(text, search)
         return Call(lambda: (dense.function(), keyword.function()))
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        """All of them, where it was told to serve two at once."""
+        if not self._capabilities.one_round_trip:
+            return None
+        calls = [
+            self.dense(each.embedding, each.search)
+            if isinstance(each, Dense)
+            else self.keyword(each.text, each.search)
+            for each in asked
+        ]
+        return Call(lambda: [each.function() for each in calls])
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         """Whether a search with this condition may find the node."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
 from llama_retrieval_ext.stores.elasticsearch.documents import route_of
 from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
@@ -72,6 +72,15 @@ class ElasticsearchBackend:
         return self._call(
             lambda: self.store.searcher.both(embedding, text, dense=wanted, keyword=wanted)
         )
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
+        """Any number of searches in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate a condition; nothing was sent.
+        """
+        wanted = [(each, self._wanted(each.search)) for each in asked]
+        return self._call(lambda: self.store.searcher.batch(wanted))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, and how the index is set up; nothing is asked."""

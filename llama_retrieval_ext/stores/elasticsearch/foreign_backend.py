@@ -16,6 +16,7 @@ from llama_retrieval_ext.stores.elasticsearch.foreign_search import ForeignSearc
 from llama_retrieval_ext.stores.elasticsearch.request import Steps
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.transport import Transport
+from llama_retrieval_ext.stores.one_by_one import OneByOne
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _RANGES: Final[Mapping[str, ScoreRange]] = {
 }
 
 
-class ForeignElasticsearchBackend:
+class ForeignElasticsearchBackend(OneByOne):
     """Asks the index of a LlamaIndex ``ElasticsearchStore``, with clients of its own.
 
     The store itself is not asked: it runs on one event loop only, stretches the scores of each
@@ -80,15 +81,6 @@ class ForeignElasticsearchBackend:
             UnsupportedFilterError: More than 10,000 nodes would have to be looked at here.
         """
         return self._call(lambda: self._searcher.keyword(text, search))
-
-    def dense_and_keyword(
-        self,
-        embedding: Sequence[float],  # noqa: ARG002 - the protocol's
-        text: str,  # noqa: ARG002 - the protocol's
-        search: Search,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """None: they go out side by side."""
-        return
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, and the fields that are asked."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic_core import to_json
 
-from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.elasticsearch.failures import of_status
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
@@ -73,6 +73,29 @@ class Searcher:
             return ranking, []
         near, sharing = yield from self._answers([nearest, Sharing(keyword, terms)])
         return near, sharing
+
+    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> Steps[list[list[Found]]]:
+        """Any number of them in one request.
+
+        Args:
+            asked: Each with how many it wants, and which.
+
+        Raises:
+            ConfigurationError: A value of an embedding is not finite.
+            DimensionMismatchError: An embedding has another dimension than the index.
+        """
+        if not (yield from self._index.known()):
+            return [[] for _ in asked]
+        questions = [self._question(each, wanted) for each, wanted in asked]
+        some = [each for each in questions if each is not None]
+        found = iter((yield from self._answers(some)) if some else [])
+        return [[] if each is None else next(found) for each in questions]
+
+    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
+        if isinstance(asked, Dense):
+            return self._nearest(asked.embedding, wanted)
+        terms = asked_text(asked.text, self._index.manifest)
+        return Sharing(wanted, terms) if terms.strip() else None
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Nearest:
         manifest = self._index.manifest

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.points.wanted import wanted
@@ -73,6 +73,14 @@ class EmbeddedBackend:
         """
         what = wanted(search)
         return Call(lambda: self.store.searcher.both(embedding, text, dense=what, keyword=what))
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
+        """Any number of searches in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate a condition.
+        """
+        return Call(lambda: self.store.searcher.batch(asked))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""

@@ -12,7 +12,7 @@ from qdrant_edge import (
     SparseVector,
 )
 
-from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.questions import Question, answers, found
@@ -20,7 +20,7 @@ from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.terms import NO_TERM
-from llama_retrieval_ext.stores.points.wanted import Wanted
+from llama_retrieval_ext.stores.points.wanted import Wanted, wanted
 
 
 class Searcher:
@@ -71,6 +71,21 @@ class Searcher:
         nothing: tuple[list[Found], list[Found]] = ([], [])
         return self._directory.read(ask, empty=nothing)
 
+    def batch(self, asked: Sequence[Asked]) -> list[list[Found]]:
+        """Any number of them in one request.
+
+        Raises:
+            ConfigurationError: A value of an embedding is not finite.
+            DimensionMismatchError: An embedding has another dimension than the store.
+        """
+
+        def ask(shard: EdgeShard) -> list[list[Found]]:
+            questions = [self._question(each) for each in asked]
+            found = iter(answers(shard, [each for each in questions if each is not None]))
+            return [[] if each is None else next(found) for each in questions]
+
+        return self._directory.read(ask, empty=[[] for _ in asked])
+
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
     ) -> list[Found]:
@@ -103,6 +118,12 @@ class Searcher:
             return [found(point, self._score) for point in shard.query(request)]
 
         return self._directory.read(ask, empty=[])
+
+    def _question(self, asked: Asked) -> Question | None:
+        what = wanted(asked.search)
+        if isinstance(asked, Dense):
+            return self._nearest(asked.embedding, what)
+        return self._sharing(asked.text, what)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         query = Query.Nearest(self._vector(embedding), using=DENSE)

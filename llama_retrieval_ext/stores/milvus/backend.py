@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.milvus.conditions import compiled
 from llama_retrieval_ext.stores.milvus.search import Wanted
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
@@ -64,6 +64,15 @@ class MilvusBackend:
     ) -> None:
         """None: there is no such request."""
         return
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
+        """Any number of searches, those of one kind and filter in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate a condition.
+        """
+        wanted = [(each, _wanted(each.search)) for each in asked]
+        return Call(lambda: self.store.searcher.batch(wanted))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""

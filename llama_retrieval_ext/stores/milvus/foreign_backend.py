@@ -9,6 +9,7 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.milvus.foreign_search import ForeignSearcher
+from llama_retrieval_ext.stores.one_by_one import OneByOne
 
 _RANGES: Final = {
     "COSINE": ScoreRange("cosine", -1.0, 1.0),
@@ -17,7 +18,7 @@ _RANGES: Final = {
 }
 
 
-class ForeignBackend:
+class ForeignBackend(OneByOne):
     """Asks the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
 
     The store's ``query`` is not used: its filters turn into their opposites, are dropped, or let
@@ -71,15 +72,6 @@ class ForeignBackend:
                 "the nodes, or a store opened by URL"
             )
         return Call(lambda: self._searcher.keyword(text, search))
-
-    def dense_and_keyword(
-        self,
-        embedding: Sequence[float],  # noqa: ARG002 - the protocol's
-        text: str,  # noqa: ARG002 - the protocol's
-        search: Search,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """None: there is no such request."""
-        return
 
     def describe(self) -> Mapping[str, object]:
         """The engine, and how the collection is set up."""

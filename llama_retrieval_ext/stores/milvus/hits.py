@@ -21,6 +21,11 @@ def check_within(top_k: int) -> None:
         raise ConfigurationError(f"Milvus returns at most {MOST} hits, got top_k={top_k}")
 
 
+def top_k_and_one(top_k: int) -> int:
+    """How many to ask for first: one more than wanted shows a tie where the ranking is cut."""
+    return min(top_k + 1, MOST)
+
+
 def best_hits(
     ask: Callable[[int], Sequence[Hit]],
     *,
@@ -40,8 +45,7 @@ def best_hits(
         The hits, with all that tie with the last that is wanted, so that ids can decide between
         them; and whether there may be more that Milvus does not return.
     """
-    # One more than wanted shows whether there is a tie where the ranking is cut.
-    limit = min(top_k + 1, MOST)
+    limit = top_k_and_one(top_k)
     while True:
         hits = ask(limit)
         kept = [hit for hit in hits if keep(hit)]

@@ -8,7 +8,7 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.milvus.collection import Collection
-from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within
+from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within, top_k_and_one
 from llama_retrieval_ext.stores.milvus.schema import NODE
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 
@@ -23,6 +23,7 @@ class Question:
         filter: The expression that each must satisfy; empty for everything.
         params: How to search, by the number of hits wanted.
         score: From the engine's distance to ours: finite, higher is better.
+        positive: Whether a score of 0 is no hit, as of a text that shares no term.
     """
 
     sought: Sequence[float] | str
@@ -30,6 +31,7 @@ class Question:
     filter: str
     params: Callable[[int], Mapping[str, Any]]
     score: Callable[[float], float]
+    positive: bool = False
 
 
 def ranking(collection: Collection, question: Question, top_k: int) -> list[Found]:
@@ -38,37 +40,82 @@ def ranking(collection: Collection, question: Question, top_k: int) -> list[Foun
     Raises:
         ConfigurationError: More are wanted than Milvus returns.
     """
-    check_within(top_k)
+    return rankings(collection, [question], [top_k])[0]
 
-    def asked(client: MilvusClient) -> list[Hit]:
-        best, _ = best_hits(
-            lambda limit: _asked(client, collection, question, limit),
+
+def rankings(
+    collection: Collection, questions: Sequence[Question | None], top_ks: Sequence[int]
+) -> list[list[Found]]:
+    """One ranking a question; those that differ in what they seek alone go out as one request.
+
+    Args:
+        collection: Which is asked.
+        questions: None for one that nothing can answer.
+        top_ks: How many hits each wants.
+
+    Raises:
+        ConfigurationError: More are wanted than Milvus returns.
+    """
+    for top_k in top_ks:
+        check_within(top_k)
+    alike: dict[tuple[str, str, int], list[int]] = {}
+    for place, (question, top_k) in enumerate(zip(questions, top_ks, strict=True)):
+        if question is not None:
+            alike.setdefault((question.column, question.filter, top_k), []).append(place)
+
+    def asked(client: MilvusClient) -> dict[int, list[Found]]:
+        found: dict[int, list[Found]] = {}
+        for (*_, top_k), places in alike.items():
+            some = [each for place in places if (each := questions[place]) is not None]
+            found |= zip(places, _answers(client, collection, some, top_k), strict=True)
+        return found
+
+    nothing: dict[int, list[Found]] = {}
+    found = collection.read(asked, empty=nothing) if alike else nothing
+    return [found.get(place, []) for place in range(len(questions))]
+
+
+def _answers(
+    client: MilvusClient, collection: Collection, questions: Sequence[Question], top_k: int
+) -> list[list[Found]]:
+    """Asks all once, and those again whose ranking is cut between nodes that tie."""
+    first = top_k_and_one(top_k)
+    pages = _asked(client, collection, questions, first)
+    answers = []
+    for question, page in zip(questions, pages, strict=True):
+        hits, _ = best_hits(
+            lambda limit, question=question, page=page: (  # type: ignore[misc]  # bound at once
+                page if limit == first else _asked(client, collection, [question], limit)[0]
+            ),
             top_k=top_k,
-            score=lambda hit: question.score(hit["distance"]),
+            score=lambda hit, question=question: question.score(hit["distance"]),  # type: ignore[misc]  # as above
         )
-        return best
+        answers.append(_ranking(question, hits)[:top_k])
+    return answers
 
-    nothing: list[Hit] = []
-    hits = collection.read(asked, empty=nothing)
+
+def _ranking(question: Question, hits: Sequence[Hit]) -> list[Found]:
     found = [_found(hit, question.score) for hit in hits]
     found.sort(key=lambda each: (-each.score, each.node_id))
-    return found[:top_k]
+    return [each for each in found if each.score > 0 or not question.positive]
 
 
 def _asked(
-    client: MilvusClient, collection: Collection, question: Question, limit: int
-) -> list[Hit]:
+    client: MilvusClient, collection: Collection, questions: Sequence[Question], limit: int
+) -> list[list[Hit]]:
+    """What the engine answers to questions that differ in what they seek alone."""
+    one = questions[0]
     pages = client.search(
         collection.name,
-        data=[question.sought],
-        anns_field=question.column,
-        filter=question.filter,
+        data=[each.sought for each in questions],
+        anns_field=one.column,
+        filter=one.filter,
         limit=limit,
         output_fields=[NODE],
-        search_params=dict(question.params(limit)),
+        search_params=dict(one.params(limit)),
         timeout=collection.connection.timeout_s,
     )
-    return list(pages[0])
+    return [list(page) for page in pages]
 
 
 def _found(hit: Hit, score: Callable[[float], float]) -> Found:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
-from llama_retrieval_ext.stores.milvus.questions import Question, ranking
+from llama_retrieval_ext.stores.milvus.questions import Question, ranking, rankings
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS
 from llama_retrieval_ext.stores.milvus.terms import query_terms
 from llama_retrieval_ext.stores.nodes.distance import Distance
@@ -51,6 +51,34 @@ class Searcher:
             ConfigurationError: A value of it is not finite.
             DimensionMismatchError: It has another dimension than the store.
         """
+        question = self._nearest(embedding, wanted)
+        return [] if question is None else ranking(self._collection, question, wanted.top_k)
+
+    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+        question = self._sharing(text, wanted)
+        return [] if question is None else ranking(self._collection, question, wanted.top_k)
+
+    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> list[list[Found]]:
+        """Any number of them, those of one kind and filter in one request.
+
+        Args:
+            asked: Each with how many it wants, and which.
+
+        Raises:
+            ConfigurationError: A value of an embedding is not finite.
+            DimensionMismatchError: An embedding has another dimension than the store.
+        """
+        questions = [self._question(each, wanted) for each, wanted in asked]
+        top_ks = [wanted.top_k for _, wanted in asked]
+        return rankings(self._collection, questions, top_ks)
+
+    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
+        if isinstance(asked, Dense):
+            return self._nearest(asked.embedding, wanted)
+        return self._sharing(asked.text, wanted)
+
+    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question | None:
         manifest = self._collection.manifest
         vector = query_vector(
             embedding,
@@ -59,23 +87,19 @@ class Searcher:
             where=self._collection.where,
         )
         if wanted.expression is False:
-            return []
-        question = Question(
+            return None
+        return Question(
             vector, DENSE, wanted.filter, self._dense_params, _SCORES[manifest.distance]
         )
-        return ranking(self._collection, question, wanted.top_k)
 
-    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
-        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+    def _sharing(self, text: str, wanted: Wanted) -> Question | None:
         manifest = self._collection.manifest
         plain = manifest.analyzer is not None
         sought = utf8_safe(text) if plain else query_terms(text, manifest.tokenizer)
         if wanted.expression is False or not sought.strip():
-            return []
+            return None
         # BM25 has no scores below 0: abs(), because Milvus Lite turns them round, Milvus not.
-        question = Question(sought, BM25, wanted.filter, _bm25_params, abs)
-        found = ranking(self._collection, question, wanted.top_k)
-        return [each for each in found if each.score > 0]
+        return Question(sought, BM25, wanted.filter, _bm25_params, abs, positive=True)
 
     def _dense_params(self, limit: int) -> Mapping[str, Any]:
         params = self._collection.params

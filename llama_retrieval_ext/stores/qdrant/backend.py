@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.points.wanted import wanted
 from llama_retrieval_ext.stores.qdrant.layout import range_of
 from llama_retrieval_ext.stores.qdrant.manifest import DISTANCES
@@ -76,6 +76,15 @@ class QdrantBackend:
         return self.store.connection.call(
             lambda: searcher.both(embedding, text, dense=what, keyword=what)
         )
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
+        """Any number of searches in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate a condition.
+        """
+        searcher = self.store.searcher
+        return self.store.connection.call(lambda: searcher.batch(asked))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is and how it is set up."""

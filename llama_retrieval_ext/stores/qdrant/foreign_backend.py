@@ -7,7 +7,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 
 from llama_retrieval_ext.errors import StoreUnavailableError, UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.qdrant.foreign import ForeignStore
 from llama_retrieval_ext.stores.qdrant.foreign_search import ForeignSearcher, flat_wanted
 from llama_retrieval_ext.stores.qdrant.layout import range_of
@@ -81,6 +81,10 @@ class ForeignBackend:
             return None
         wanted = flat_wanted(search)
         return self._foreign.connection.call(lambda: self._searcher.both(embedding, text, wanted))
+
+    def batch(self, asked: Sequence[Asked]) -> None:  # noqa: ARG002 - the protocol's
+        """None: its searches go out side by side."""
+        return
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""

@@ -5,13 +5,13 @@ from typing import Final
 
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.points.payload import NODE
 from llama_retrieval_ext.stores.points.terms import NO_TERM
-from llama_retrieval_ext.stores.points.wanted import Wanted
+from llama_retrieval_ext.stores.points.wanted import Wanted, wanted
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.layout import Score, score_of
 from llama_retrieval_ext.stores.qdrant.manifest import BM25, DENSE, DISTANCES
@@ -82,6 +82,23 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=([], []))
 
+    def batch(self, asked: Sequence[Asked]) -> Talk[list[list[Found]]]:
+        """Any number of them in one request.
+
+        Raises:
+            ConfigurationError: A value of an embedding is not finite.
+            DimensionMismatchError: An embedding has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for a filter.
+        """
+
+        def talk() -> Talk[list[list[Found]]]:
+            questions = [self._question(each) for each in asked]
+            some = [each for each in questions if each is not None]
+            found = iter((yield from self._asker.rankings(some)) if some else [])
+            return [[] if each is None else next(found) for each in questions]
+
+        return self._collection.if_there(talk, empty=[[] for _ in asked])
+
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
     ) -> Talk[list[Found]]:
@@ -116,6 +133,12 @@ class TalkingSearcher:
             return (yield from self._asker.in_order(question))
 
         return self._collection.if_there(talk, empty=[])
+
+    def _question(self, asked: Asked) -> Question | None:
+        what = wanted(asked.search)
+        if isinstance(asked, Dense):
+            return self._nearest(asked.embedding, what)
+        return self._sharing(asked.text, what)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         filter_, params = self._filter(wanted.clause), self._params()

@@ -10,7 +10,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.backend import Asked, Found, Search
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -71,6 +71,9 @@ class Named:
         call = self._backend.dense_and_keyword(embedding, text, search)
         both = lambda pair: (_named(pair[0]), _named(pair[1]))  # noqa: E731
         return None if call is None else _mapped(call, both)
+
+    def batch(self, asked: Sequence[Asked]) -> None:
+        return self._backend.batch(asked)
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()

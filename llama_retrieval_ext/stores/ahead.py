@@ -1,0 +1,42 @@
+"""Searches that were made in a batch before the query they belong to asked for them."""
+
+from collections.abc import Sequence
+
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.stores.backend import Asked, Backend, Dense, Found
+
+
+def searched(backend: Backend, asked: Asked) -> Plan[list[Found]]:
+    """The plan for one search: what was found ahead, or the search itself."""
+    known = found_ahead(backend, [asked])
+    if known is not None:
+        return known[0]
+    return (yield from call(_search(backend, asked)))
+
+
+def search_ahead(backend: Backend, asked: Sequence[Asked]) -> Plan[None]:
+    """The plan that makes several searches in a batch, where the engine takes one."""
+    frame = current_frame()
+    batch = backend.batch(asked) if asked and frame is not None else None
+    if frame is None or batch is None:
+        return
+    rankings: list[list[Found]] = yield batch
+    for each, ranking in zip(asked, rankings, strict=True):
+        frame.session.ahead[id(backend), each] = ranking
+
+
+def found_ahead(backend: Backend, asked: Sequence[Asked]) -> list[list[Found]] | None:
+    """What was found ahead for searches; None unless it is there for each of them."""
+    frame = current_frame()
+    if frame is None or not frame.session.ahead:
+        return None
+    known = [frame.session.ahead.get((id(backend), each)) for each in asked]
+    return None if None in known else known  # type: ignore[return-value]  # what was put there
+
+
+def _search(backend: Backend, asked: Asked) -> Call[list[Found]]:
+    if isinstance(asked, Dense):
+        return backend.dense(asked.embedding, asked.search)
+    return backend.keyword(asked.text, asked.search)

@@ -1,0 +1,17 @@
+"""What the backends share whose engine, or whose store, takes one search at a time."""
+
+from collections.abc import Sequence
+
+from llama_retrieval_ext.stores.backend import Asked, Search
+
+
+class OneByOne:
+    """Says that there is no request for several searches; they go out side by side."""
+
+    def dense_and_keyword(self, embedding: Sequence[float], text: str, search: Search) -> None:
+        """None: there is no such request."""
+        del embedding, text, search
+
+    def batch(self, asked: Sequence[Asked]) -> None:
+        """None: there is no such request."""
+        del asked

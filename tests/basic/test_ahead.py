@@ -1,0 +1,147 @@
+"""Several queries at a time reach an engine that takes batches as few requests."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.composite.rerank import RerankRetriever
+from llama_retrieval_ext.errors import DimensionMismatchError, ScopeRequiredError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.rule_rerank import RuleRerank
+from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stores.backend import Asked, Found, Search
+from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+MODEL = FakeEmbedding()
+QUERIES: list[Query | str] = [
+    *SAMPLE_QUERIES,
+    Query(SAMPLE_QUERIES[0], top_k=1),
+    Query(SAMPLE_QUERIES[0], scope=ACME),
+    Query(SAMPLE_QUERIES[0], scope=GLOBEX),
+    "",
+]
+
+
+class Counting(FakeBackend):
+    """Counts the requests it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(sample_nodes(MODEL))
+        self.batches: list[int] = []
+        self.singles = 0
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        self.singles += 1
+        return super().dense(embedding, search)
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        self.singles += 1
+        return super().keyword(text, search)
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        answer = super().batch(asked)
+        self.singles -= len(asked)  # the fake makes a batch of single searches
+        self.batches.append(len(asked))
+        return answer
+
+
+def many(retriever: Retriever, queries: Sequence[Query | str]) -> list[list[str]]:
+    return [node_ids(hits) for hits in retriever.retrieve_many(queries, at_once=100)]
+
+
+def amany(retriever: Retriever, queries: Sequence[Query | str]) -> list[list[str]]:
+    answers = asyncio.run(retriever.aretrieve_many(queries, at_once=100))
+    return [node_ids(hits) for hits in answers]
+
+
+ways = pytest.mark.parametrize("retrieve_many", [many, amany])
+
+
+def vector(backend: Counting) -> Retriever:
+    return VectorRetriever(backend, embed_model=MODEL, top_k=3)
+
+
+def keyword(backend: Counting) -> Retriever:
+    return KeywordRetriever(backend, top_k=3)
+
+
+def hybrid(backend: Counting) -> Retriever:
+    return HybridRetriever(backend, embed_model=MODEL, top_k=3)
+
+
+def keyword_side_of_hybrid(backend: Counting) -> Retriever:
+    return HybridRetriever(backend, top_k=3, alpha=0.0)
+
+
+def reranked(backend: Counting) -> Retriever:
+    return RerankRetriever(vector(backend), RuleRerank(), top_k=2)
+
+
+def cut_fusion(backend: Counting) -> Retriever:
+    return (vector(backend) | keyword(backend)) >> RRF() >> Top(2)
+
+
+@ways
+@pytest.mark.parametrize(
+    ("made", "batches"),
+    [(vector, 1), (keyword, 1), (hybrid, 1), (reranked, 1), (cut_fusion, 2)],
+)
+def test_many_queries_are_one_request_for_each_leg(
+    made: Callable[[Counting], Retriever],
+    batches: int,
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    backend = Counting()
+    retriever = made(backend)
+    expected = [node_ids(retriever.retrieve(query)) for query in QUERIES]
+    backend.batches.clear()
+    backend.singles = 0
+    assert retrieve_many(retriever, QUERIES) == expected
+    assert (len(backend.batches), backend.singles) == (batches, 0)
+
+
+@ways
+def test_a_leg_that_is_switched_off_is_not_asked(
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    backend = Counting()
+    retrieve_many(keyword_side_of_hybrid(backend), QUERIES[:3])
+    assert (backend.batches, backend.singles) == ([3], 0)
+
+
+def test_queries_with_a_time_limit_go_out_on_their_own() -> None:
+    backend = Counting()
+    many(vector(backend), [Query(text, timeout_s=9) for text in SAMPLE_QUERIES])
+    assert backend.singles == len(SAMPLE_QUERIES)
+
+
+def test_a_query_that_cannot_be_answered_fails_with_its_own_error() -> None:
+    retriever = vector(Counting())
+    with pytest.raises(DimensionMismatchError):
+        many(retriever, [*SAMPLE_QUERIES, Query("x", embedding=[1.0])])
+
+
+def test_nothing_is_searched_ahead_without_the_scope_that_is_required() -> None:
+    backend = Counting()
+    retriever = vector(backend)
+    retriever.requires_scope = True
+    with pytest.raises(ScopeRequiredError):
+        many(retriever, list(SAMPLE_QUERIES))
+    assert (sum(backend.batches), backend.singles) == (0, 0)
+
+
+def test_each_scope_gets_its_own_answers() -> None:
+    queries = [Query(text, scope=scope) for text in SAMPLE_QUERIES for scope in (ACME, GLOBEX)]
+    for query, hits in zip(queries, hybrid(Counting()).retrieve_many(queries), strict=True):
+        assert isinstance(query.scope, Scope)
+        assert {hit.node.metadata["tenant_id"] for hit in hits} <= {query.scope.tenant_id}
