@@ -77,6 +77,17 @@ class Searcher:
         found = ranking(self._collection, question, wanted.top_k)
         return [each for each in found if each.score > 0]
 
+    def both(
+        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
+    ) -> tuple[list[Found], list[Found]]:
+        """Both of the above, one after the other.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        return self.dense(embedding, dense), self.keyword(text, keyword)
+
     def _dense_params(self, limit: int) -> Mapping[str, Any]:
         params = self._collection.params
         given = dict(params.search_params)
