@@ -77,6 +77,13 @@ class Searcher:
         found = ranking(self._collection, question, wanted.top_k)
         return [each for each in found if each.score > 0]
 
+    def _dense_params(self, limit: int) -> Mapping[str, Any]:
+        params = self._collection.params
+        given = dict(params.search_params)
+        if (params.index_type or "").startswith("HNSW"):
+            given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
+        return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
+
     def both(
         self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
     ) -> tuple[list[Found], list[Found]]:
@@ -87,13 +94,6 @@ class Searcher:
             DimensionMismatchError: It has another dimension than the store.
         """
         return self.dense(embedding, dense), self.keyword(text, keyword)
-
-    def _dense_params(self, limit: int) -> Mapping[str, Any]:
-        params = self._collection.params
-        given = dict(params.search_params)
-        if (params.index_type or "").startswith("HNSW"):
-            given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
-        return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
 
 
 def _bm25_params(_: int) -> Mapping[str, Any]:
