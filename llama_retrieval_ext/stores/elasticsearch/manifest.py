@@ -1,13 +1,10 @@
 """What an index says about itself, in its mapping's ``_meta``, and what opening it asks for."""
 
 from dataclasses import dataclass
-from typing import Final, Self, get_args
+from typing import ClassVar, Final, Self
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.stores.asked_setup import AskedSetup
 from llama_retrieval_ext.stores.elasticsearch.request import Json
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -76,25 +73,13 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(AskedSetup):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
-    tokenizer: Tokenizer | None = None
-    distance: Distance | None = None
-    dimension: int | None = None
+    kept_in: ClassVar[str] = "index"
+
     analyzer: str | None = None
     routing: bool = False
-
-    def __post_init__(self) -> None:
-        if self.distance is not None and self.distance not in get_args(Distance):
-            raise ConfigurationError(
-                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
-            )
-        if self.dimension is not None and self.dimension < 1:
-            raise ConfigurationError(
-                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
-                "leave it out"
-            )
 
     def checked(self, recorded: Manifest | None, index: str) -> Manifest:
         """The manifest of a store that is opened so.
@@ -115,16 +100,5 @@ class Asked:
                 self.analyzer,
                 self.routing,
             )
-        for name in ("tokenizer", "distance", "analyzer", "routing"):
-            asked, has = getattr(self, name), getattr(recorded, name)
-            if asked and asked != has:
-                raise ConfigurationError(
-                    f"the index {index!r} was made with {name}={has!r}, not {asked!r}; leave "
-                    f"{name} out, or use another index"
-                )
-        if self.dimension not in (None, recorded.dimension):
-            raise DimensionMismatchError(
-                f"the index {index!r} holds embeddings of dimension {recorded.dimension}, not "
-                f"{self.dimension}; leave dim out, or use another index"
-            )
+        self.check(recorded, f"the index {index!r}")
         return recorded

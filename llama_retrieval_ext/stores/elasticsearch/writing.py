@@ -17,7 +17,8 @@ from llama_retrieval_ext.stores.elasticsearch.index import Index
 from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
 from llama_retrieval_ext.stores.elasticsearch.reading import PAGE, page
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request
-from llama_retrieval_ext.stores.elasticsearch.targets import target
+from llama_retrieval_ext.stores.elasticsearch.targets import query_for
+from llama_retrieval_ext.stores.target import Target
 
 BATCH: Final = 500
 # Servers take 100 MB at once; Elastic recommends some 5 to 15.
@@ -86,7 +87,7 @@ def _leave_other_routes(index: Index, nodes: Sequence[BaseNode]) -> Steps[None]:
     ids = [node.node_id for node in nodes]
     for start in range(0, len(ids), PAGE):
         hits = yield from page(
-            index, target(node_ids=ids[start : start + PAGE]), after=None, fields=[]
+            index, query_for(Target(ids[start : start + PAGE])), after=None, fields=[]
         )
         strays = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
         for batch in _batches(strays):

@@ -3,13 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self, get_args
+from typing import Any, ClassVar, Final, Self
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.stores.asked_setup import AskedSetup
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -75,25 +72,13 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(AskedSetup):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
-    tokenizer: Tokenizer | None = None
-    distance: Distance | None = None
-    dimension: int | None = None
+    kept_in: ClassVar[str] = "collection"
+
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
-
-    def __post_init__(self) -> None:
-        if self.distance is not None and self.distance not in get_args(Distance):
-            raise ConfigurationError(
-                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
-            )
-        if self.dimension is not None and self.dimension < 1:
-            raise ConfigurationError(
-                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
-                "leave it out"
-            )
 
     @property
     def fresh(self) -> Manifest:
@@ -105,30 +90,6 @@ class Asked:
             self.analyzer,
             self.by_tenant,
         )
-
-    def check(self, recorded: Manifest, where: str) -> None:
-        """Make sure that a collection is what is asked for.
-
-        Args:
-            recorded: What the collection has.
-            where: The collection, for messages.
-
-        Raises:
-            ConfigurationError: It has another tokenizer, distance or analyser.
-            DimensionMismatchError: It has another dimension.
-        """
-        for name in ("tokenizer", "distance", "analyzer", "by_tenant"):
-            asked, has = getattr(self, name), getattr(recorded, name)
-            if asked and asked != has:
-                raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
-                    "use another collection"
-                )
-        if self.dimension not in (None, recorded.dimension):
-            raise DimensionMismatchError(
-                f"{where} holds embeddings of dimension {recorded.dimension}, not "
-                f"{self.dimension}; leave dim out, or use another collection"
-            )
 
     def with_dimension(self, dimension: int) -> Manifest:
         """The manifest of a new collection for such embeddings, unless others are asked for."""

@@ -108,6 +108,17 @@ class Searcher:
             given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
         return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
 
+    def both(
+        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
+    ) -> tuple[list[Found], list[Found]]:
+        """Both of the above, one after the other.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        return self.dense(embedding, dense), self.keyword(text, keyword)
+
 
 def _bm25_params(_: int) -> Mapping[str, Any]:
     return {"metric_type": "BM25"}

@@ -1,9 +1,8 @@
 """How a store of the Qdrant family is set up, and what opening one asks for."""
 
 from dataclasses import dataclass, replace
-from typing import get_args
 
-from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.stores.asked_setup import AskedSetup
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -27,23 +26,8 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(AskedSetup):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
-
-    tokenizer: Tokenizer | None = None
-    distance: Distance | None = None
-    dimension: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.distance is not None and self.distance not in get_args(Distance):
-            raise ConfigurationError(
-                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
-            )
-        if self.dimension is not None and self.dimension < 1:
-            raise ConfigurationError(
-                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
-                "leave it out"
-            )
 
     def applied(self, recorded: Manifest | None, where: object) -> Manifest:
         """The manifest of a store that is opened with these settings.
@@ -64,16 +48,5 @@ class Settings:
                 distance=self.distance or old.distance,
                 dimension=self.dimension,
             )
-        for name in ("tokenizer", "distance"):
-            asked, has = getattr(self, name), getattr(recorded, name)
-            if asked is not None and asked != has:
-                raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
-                    "use another store"
-                )
-        if self.dimension not in (None, recorded.dimension):
-            raise DimensionMismatchError(
-                f"{where} holds embeddings of dimension {recorded.dimension}, not "
-                f"{self.dimension}; leave dim out, or use another store"
-            )
+        self.check(recorded, where)
         return recorded

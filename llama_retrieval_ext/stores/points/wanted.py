@@ -1,10 +1,8 @@
-"""`Wanted`: what a search of an engine of the Qdrant family is told, and what can be searched."""
+"""`Wanted`: what a search of an engine of the Qdrant family is told."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.points.conditions import clause_of
 
@@ -36,27 +34,3 @@ def wanted(search: Search) -> Wanted:
         None if condition is None else clause_of(condition),
         None if scope is None else clause_of(scope.condition),
     )
-
-
-class Searcher(Protocol):
-    """Asks an engine. Rankings come best first, ties by node id; an empty store gives []."""
-
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
-        """Nearest nodes to an embedding."""
-        ...
-
-    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
-        """Nodes that share terms with a text, by BM25; each has a score above 0."""
-        ...
-
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
-    ) -> tuple[list[Found], list[Found]]:
-        """Both of the above in one request."""
-        ...
-
-    def diverse(
-        self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
-    ) -> list[Found]:
-        """Near nodes that do not repeat each other, in the order picked."""
-        ...

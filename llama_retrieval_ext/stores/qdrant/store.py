@@ -1,29 +1,26 @@
 """`QdrantStore`: LlamaIndex vectors and keywords in a collection of a Qdrant."""
 
-import asyncio
 import weakref
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryResult,
-)
+from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.engine_store import EngineStore
+from llama_retrieval_ext.stores.mmr_options import Options
+from llama_retrieval_ext.stores.modes import Modes
 from llama_retrieval_ext.stores.nodes.distance import Distance
-from llama_retrieval_ext.stores.points.clauses import Clause
-from llama_retrieval_ext.stores.points.manifest import Settings
-from llama_retrieval_ext.stores.points.modes import found_by
-from llama_retrieval_ext.stores.points.targets import from_documents, target
+from llama_retrieval_ext.stores.points.clauses import NOTHING, Clause
+from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
+from llama_retrieval_ext.stores.points.targets import clause_for
+from llama_retrieval_ext.stores.points.wanted import Wanted
 from llama_retrieval_ext.stores.qdrant.address import parsed_address
-from llama_retrieval_ext.stores.qdrant.blocking import BlockingSearcher
 from llama_retrieval_ext.stores.qdrant.clients import connected
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.connection import Connection
@@ -32,10 +29,13 @@ from llama_retrieval_ext.stores.qdrant.reading import count_matching, matching_n
 from llama_retrieval_ext.stores.qdrant.search import TalkingSearcher
 from llama_retrieval_ext.stores.qdrant.talk import Talk
 from llama_retrieval_ext.stores.qdrant.writing import added, deleted
+from llama_retrieval_ext.stores.target import Target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
+T = TypeVar("T")
 
-class QdrantStore(BasePydanticVectorStore):
+
+class QdrantStore(EngineStore):
     """A vector store in a collection of its own, with keyword search and exact filters.
 
     What it stores is laid out like that of `EmbeddedVectorStore`, not like that of LlamaIndex's
@@ -79,9 +79,6 @@ class QdrantStore(BasePydanticVectorStore):
 
     """
 
-    stores_text: bool = True
-    is_embedding_query: bool = True
-    flat_metadata: bool = False
     place: str = ""
 
     _connection: Connection = PrivateAttr()
@@ -114,11 +111,6 @@ class QdrantStore(BasePydanticVectorStore):
             self.close()
             raise
 
-    @classmethod
-    def class_name(cls) -> str:
-        """LlamaIndex's name of the class."""
-        return "QdrantStore"
-
     @property
     def client(self) -> QdrantClient:
         """Qdrant's client."""
@@ -140,240 +132,59 @@ class QdrantStore(BasePydanticVectorStore):
         """What the backend asks."""
         return TalkingSearcher(self._collection)
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """What cuts text into terms."""
-        return self._collection.manifest.tokenizer
-
-    @property
-    def distance(self) -> Distance:
-        """How embeddings are compared."""
-        return self._collection.manifest.distance
-
-    @property
-    def dimension(self) -> int | None:
-        """Dimension of the embeddings; None while nothing was added."""
-        return self._collection.manifest.dimension
-
-    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """Add nodes with their embeddings; a node whose id is there already replaces the old one.
-
-        All nodes of a call are checked before the first is sent. They go by batches; when one
-        fails, the batches before it stay.
-
-        Args:
-            nodes: Of several with the same id the last counts.
-            **kwargs: LlamaIndex hands them on; there are none here.
-
-        Returns:
-            The id of each node.
-
-        Raises:
-            ConfigurationError: A node has no embedding, one with a value that is not finite, or
-                metadata that has no JSON form; it is named.
-            DimensionMismatchError: An embedding has another dimension than the collection.
-            StoreUnavailableError: The server cannot be reached, or has no room.
-            StoreClosedError: The store was closed.
-        """
-        _refuse(kwargs, "add")
-        self.connection.ask(added(self._collection, nodes))
-        return [node.node_id for node in nodes]
-
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """`add` without blocking the event loop."""
-        _refuse(kwargs, "async_add")
-        await self.connection.aask(added(self._collection, nodes))
-        return [node.node_id for node in nodes]
-
-    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
-        """Delete the nodes that come from a document.
-
-        Args:
-            ref_doc_id: Its id.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
-
-        Raises:
-            ConfigurationError: The id is empty.
-        """
-        self.connection.ask(self._deleted_document(ref_doc_id, delete_kwargs))
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
-        """`delete` without blocking the event loop."""
-        await self.connection.aask(self._deleted_document(ref_doc_id, delete_kwargs))
-
-    def delete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: object,
-    ) -> None:
-        """Delete the nodes that have one of the ids and satisfy the filters.
-
-        Args:
-            node_ids: None for any id; an empty list deletes nothing.
-            filters: None for any metadata.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
-
-        Raises:
-            ConfigurationError: Neither is given.
-            InvalidFilterError: The filters cannot mean anything.
-        """
-        self.connection.ask(self._deleted_nodes(node_ids, filters, delete_kwargs))
-
-    async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: object,
-    ) -> None:
-        """`delete_nodes` without blocking the event loop."""
-        await self.connection.aask(self._deleted_nodes(node_ids, filters, delete_kwargs))
-
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """The nodes that have one of the ids and satisfy the filters, with their embeddings.
-
-        Embeddings come back in single precision and, with cosine distance, at length 1.
-
-        Args:
-            node_ids: None for any id; an empty list gives nothing.
-            filters: None for any metadata.
-
-        Returns:
-            In the order of the ids, missing ones left out; without ids by node id.
-
-        Raises:
-            InvalidFilterError: The filters cannot mean anything.
-        """
-        return self.connection.ask(self._matching(node_ids, filters))
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """`get_nodes` without blocking the event loop."""
-        return await self.connection.aask(self._matching(node_ids, filters))
-
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """How many nodes there are, or satisfy filters.
-
-        Raises:
-            InvalidFilterError: The filters cannot mean anything.
-        """
-        nodes, name = self._target(filters=filters), self._collection.name
-        return self.connection.ask(
-            self._collection.if_there(lambda: count_matching(name, nodes), empty=0)
-        )
-
-    def clear(self) -> None:
-        """Remove the collection. What is added next may have another dimension."""
-        self.connection.ask(self._collection.dropped())
-
-    async def aclear(self) -> None:
-        """`clear` without blocking the event loop."""
-        await self.connection.aask(self._collection.dropped())
-
-    def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
-        """What a query finds, best first; in mode MMR in the order picked.
-
-        HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
-        ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
-        normalised scores. Nodes come without embeddings.
-
-        Args:
-            query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and MMR.
-            **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
-
-        Raises:
-            UnsupportedModeError: Another mode.
-            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
-            UnsupportedFilterError: The engine cannot evaluate the filters.
-            DimensionMismatchError: The embedding has another dimension than the collection.
-        """
-        found = found_by(query, BlockingSearcher(self.searcher, self.connection), kwargs)
-        return VectorStoreQueryResult(
-            nodes=[each.node for each in found],
-            similarities=[each.score for each in found],
-            ids=[each.node_id for each in found],
-        )
-
-    async def aquery(
-        self, query: VectorStoreQuery, **kwargs: float | None
-    ) -> VectorStoreQueryResult:
-        """`query` in a thread."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
-
-    def persist(self, persist_path: str = "", fs: object = None) -> None:
-        """Nothing that had to be called: what `add` has taken is stored."""
-
-    def describe(self) -> dict[str, object]:
-        """Where the collection is and how it is set up; known without asking."""
-        manifest, version = self._collection.manifest, self._collection.version
-        return {
-            "place": self.place,
-            "collection": self._collection.name,
-            "version": f"{version.major}.{version.minor}",
-            "dimension": manifest.dimension,
-            "distance": manifest.distance,
-            "tokenizer": manifest.tokenizer.to_dict(),
-            "rarity_in_scope": version.measures_rarity_in_scope,
-        }
-
     def close(self) -> None:
         """Close the connection."""
         self._closer()
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def _setup(self) -> Manifest:
+        return self._collection.manifest
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _place(self) -> Mapping[str, object]:
+        version = self._collection.version
+        return {
+            "place": self.place,
+            "collection": self._collection.name,
+            "version": f"{version.major}.{version.minor}",
+            "rarity_in_scope": version.measures_rarity_in_scope,
+        }
 
-    def _target(
-        self, *, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> Clause | None:
-        nodes = target(node_ids=node_ids, filters=filters)
-        if nodes is not None:
-            self._collection.version.check(nodes)
-        return nodes
+    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        return self.connection.call(lambda: added(self._collection, nodes))
 
-    def _matching(
-        self, node_ids: list[str] | None, filters: MetadataFilters | None
-    ) -> Talk[list[BaseNode]]:
-        nodes, name = self._target(node_ids=node_ids, filters=filters), self._collection.name
-        return self._collection.if_there(
-            lambda: matching_nodes(name, nodes, order=node_ids), empty=[]
+    def _deleted(self, target: Target) -> Call[None]:
+        clause = self._clause(target) or NOTHING
+        return self._call(lambda: deleted(self._collection, clause), empty=None)
+
+    def _read(self, target: Target) -> Call[list[BaseNode]]:
+        clause, name = self._clause(target), self._collection.name
+        nothing: list[BaseNode] = []
+        return self._call(
+            lambda: matching_nodes(name, clause, order=target.node_ids), empty=nothing
         )
 
-    def _deleted_document(self, ref_doc_id: str, options: dict[str, object]) -> Talk[None]:
-        _refuse(options, "delete")
-        if not ref_doc_id:
-            raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
-        return self._deleted(from_documents([ref_doc_id]))
+    def _counted(self, target: Target) -> Call[int]:
+        clause, name = self._clause(target), self._collection.name
+        return self._call(lambda: count_matching(name, clause), empty=0)
 
-    def _deleted_nodes(
-        self,
-        node_ids: list[str] | None,
-        filters: MetadataFilters | None,
-        options: dict[str, object],
-    ) -> Talk[None]:
-        _refuse(options, "delete_nodes")
-        nodes = self._target(node_ids=node_ids, filters=filters)
-        if nodes is None:
-            raise ConfigurationError(
-                "delete_nodes needs node_ids or filters; to empty the store call clear()"
-            )
-        return self._deleted(nodes)
+    def _cleared(self) -> Call[None]:
+        return self.connection.call(self._collection.dropped)
 
-    def _deleted(self, nodes: Clause) -> Talk[None]:
-        return self._collection.if_there(lambda: deleted(self._collection, nodes), empty=None)
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+        modes = Modes(
+            engine="this store",
+            searcher=self.searcher,
+            compiled=clause_for,
+            wanted=Wanted,
+            call=self.connection.call,
+        )
+        return modes.found(query, options)
 
+    def _call(self, talk: Callable[[], Talk[T]], *, empty: T) -> Call[T]:
+        return self.connection.call(lambda: self._collection.if_there(talk, empty=empty))
 
-def _refuse(options: dict[str, object], method: str) -> None:
-    if options:
-        raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+    def _clause(self, target: Target) -> Clause | None:
+        clause = clause_for(target)
+        if clause is not None:
+            self._collection.version.check(clause)
+        return clause

@@ -24,7 +24,7 @@ from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
-from tests.stores.milvus.strategies import conditions, random_nodes
+from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 
 MODEL = FakeEmbedding()
 
@@ -61,14 +61,14 @@ class TestVectorRetriever(RetrieverContract):
 def random_corpus(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[ForeignBackend, list[TextNode]]:
-    nodes = random_nodes(100, seed=11, plain=True)
+    nodes = PLAIN.nodes(100, seed=11, kept=is_plain)
     store = foreign(tmp_path_factory.mktemp("lite"), 2)
     store.add([*nodes])
     return ForeignBackend(store), nodes
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(condition=conditions)
+@given(condition=ODD.conditions)
 def test_it_finds_what_matches(
     random_corpus: tuple[ForeignBackend, list[TextNode]], condition: Condition
 ) -> None:

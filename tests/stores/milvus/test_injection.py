@@ -24,7 +24,8 @@ from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.conditions import compiled
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
-from llama_retrieval_ext.stores.milvus.targets import target
+from llama_retrieval_ext.stores.milvus.targets import expression_for
+from llama_retrieval_ext.stores.target import Target
 
 EQ = FilterOperator.EQ
 PIECES = [
@@ -199,6 +200,9 @@ def test_a_key_that_is_an_expression_is_refused(backend: MilvusBackend) -> None:
 
 
 def test_ids_and_documents_are_quoted() -> None:
-    assert target(node_ids=['"] or ["']) == 'id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021"'
-    assert target(node_ids=[]) is False
-    assert target() is True
+    assert (
+        expression_for(Target(node_ids=['"] or ["']))
+        == 'id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021"'
+    )
+    assert expression_for(Target(node_ids=[])) is False
+    assert expression_for(Target()) is True

@@ -1,0 +1,63 @@
+"""`AskedSetup`: how the one who opens a store wants it to be set up."""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, get_args
+
+from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.setup import Setup
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSetup:
+    """What is asked for; None takes what is recorded, or the default.
+
+    An engine that has more to ask for adds fields of the names that its records have.
+
+    Attributes:
+        tokenizer: Cuts documents and queries into terms.
+        distance: How embeddings are compared.
+        dimension: Length of the embeddings.
+    """
+
+    kept_in: ClassVar[str] = "store"
+
+    tokenizer: Tokenizer | None = None
+    distance: Distance | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.distance is not None and self.distance not in get_args(Distance):
+            raise ConfigurationError(
+                f"distance must be one of {get_args(Distance)}, got {self.distance!r}"
+            )
+        if self.dimension is not None and self.dimension < 1:
+            raise ConfigurationError(
+                f"dim must be at least 1, got {self.dimension}; to take it from the first node, "
+                "leave it out"
+            )
+
+    def check(self, recorded: Setup, where: object) -> None:
+        """Make sure that a store is set up as asked.
+
+        Args:
+            recorded: What it has.
+            where: The store, for messages.
+
+        Raises:
+            ConfigurationError: It has another tokenizer or distance, or what else was asked for.
+            DimensionMismatchError: It has another dimension.
+        """
+        for name in (field.name for field in fields(self) if field.name != "dimension"):
+            asked, has = getattr(self, name), getattr(recorded, name)
+            if asked and asked != has:
+                raise ConfigurationError(
+                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
+                    f"use another {self.kept_in}"
+                )
+        if self.dimension not in (None, recorded.dimension):
+            raise DimensionMismatchError(
+                f"{where} holds embeddings of dimension {recorded.dimension}, not "
+                f"{self.dimension}; leave dim out, or use another {self.kept_in}"
+            )

@@ -1,0 +1,299 @@
+"""`EngineStore`: LlamaIndex's vector store, over what an engine of ours is asked."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.mmr_options import Options
+from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.setup import Setup
+from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+class EngineStore(BasePydanticVectorStore):
+    """A vector store with keyword search, exact filters and real removal.
+
+    An engine says how each thing is done, as a `Call`: blocking, and without a thread if it can.
+    Everything LlamaIndex wants of a store follows from that, in both ways.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    flat_metadata: bool = False
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of the class."""
+        return cls.__name__
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What cuts text into terms."""
+        return self._setup.tokenizer
+
+    @property
+    def distance(self) -> Distance:
+        """How embeddings are compared."""
+        return self._setup.distance
+
+    @property
+    def dimension(self) -> int | None:
+        """Dimension of the embeddings; None while nothing was added."""
+        return self._setup.dimension
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """Add nodes with their embeddings; a node whose id is there already replaces the old one.
+
+        All nodes of a call are checked before the first is written. They go in by batches; when one
+        fails, as for want of room, the batches before it stay.
+
+        Args:
+            nodes: Of several with the same id the last counts.
+            **kwargs: LlamaIndex hands them on; there are none here.
+
+        Returns:
+            The id of each node.
+
+        Raises:
+            ConfigurationError: A node has no embedding, one with a value that is not finite,
+                metadata that has no JSON form, or more than the engine takes; it is named.
+            DimensionMismatchError: An embedding has another dimension than the store.
+            StoreUnavailableError: The engine cannot be reached, has no room, or failed.
+            StoreClosedError: The store was closed.
+        """
+        return self._addition(nodes, kwargs).function()
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """`add`, without blocking the event loop."""
+        return await _answer(self._addition(nodes, kwargs))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """Delete the nodes that come from a document.
+
+        Args:
+            ref_doc_id: Its id.
+            **delete_kwargs: LlamaIndex hands them on; there are none here.
+
+        Raises:
+            ConfigurationError: The id is empty.
+        """
+        self._deleted(_of_document(ref_doc_id, delete_kwargs)).function()
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """`delete`, without blocking the event loop."""
+        await _answer(self._deleted(_of_document(ref_doc_id, delete_kwargs)))
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """Delete the nodes that have one of the ids and satisfy the filters.
+
+        Args:
+            node_ids: None for any id; an empty list deletes nothing.
+            filters: None for any metadata.
+            **delete_kwargs: LlamaIndex hands them on; there are none here.
+
+        Raises:
+            ConfigurationError: Neither is given.
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        self._deleted(_to_delete(node_ids, filters, delete_kwargs)).function()
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """`delete_nodes`, without blocking the event loop."""
+        await _answer(self._deleted(_to_delete(node_ids, filters, delete_kwargs)))
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """The nodes that have one of the ids and satisfy the filters, with their embeddings.
+
+        Embeddings come back in single precision and, from most engines, with cosine distance at
+        length 1.
+
+        Args:
+            node_ids: None for any id; an empty list gives nothing.
+            filters: None for any metadata.
+
+        Returns:
+            In the order of the ids, missing ones left out; without ids by node id.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        return self._read(Target(node_ids, filters=filters)).function()
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """`get_nodes`, without blocking the event loop."""
+        return await _answer(self._read(Target(node_ids, filters=filters)))
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """How many nodes there are, or satisfy filters.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        return self._counted(Target(filters=filters)).function()
+
+    def clear(self) -> None:
+        """Delete all nodes. What is added next may have another dimension."""
+        self._cleared().function()
+
+    async def aclear(self) -> None:
+        """`clear`, without blocking the event loop."""
+        await _answer(self._cleared())
+
+    def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
+        """What a query finds, best first; in mode MMR in the order picked.
+
+        HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
+        ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
+        normalised scores. Nodes come without embeddings.
+
+        Args:
+            query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH and HYBRID, or MMR where the
+                engine has it.
+            **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
+
+        Raises:
+            UnsupportedModeError: Another mode.
+            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
+            UnsupportedFilterError: The engine cannot evaluate the filters.
+            DimensionMismatchError: The embedding has another dimension than the store.
+        """
+        return self._found(query, kwargs).then(_result).function()
+
+    async def aquery(
+        self, query: VectorStoreQuery, **kwargs: float | None
+    ) -> VectorStoreQueryResult:
+        """`query`, without blocking the event loop."""
+        return await _answer(self._found(query, kwargs).then(_result))
+
+    def persist(self, persist_path: str = "", fs: object = None) -> None:
+        """Nothing that had to be called: what `add` has taken is stored."""
+
+    def describe(self) -> dict[str, object]:
+        """Where the store is and how it is set up; never a secret."""
+        return {
+            **self._place(),
+            "dimension": self.dimension,
+            "distance": self.distance,
+            "tokenizer": self.tokenizer.to_dict(),
+        }
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store; what is in it stays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _addition(
+        self, nodes: Sequence[BaseNode], options: Mapping[str, object]
+    ) -> Call[list[str]]:
+        _refuse(options, "add")
+        return self._added(nodes).then(lambda _: [node.node_id for node in nodes])
+
+    @property
+    @abstractmethod
+    def _setup(self) -> Setup:
+        """How the store is set up."""
+
+    @abstractmethod
+    def _place(self) -> Mapping[str, object]:
+        """Where the store is, and what else tells it from others."""
+
+    @abstractmethod
+    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        """Add nodes; of several with the same id the last counts."""
+
+    @abstractmethod
+    def _deleted(self, target: Target) -> Call[None]:
+        """Delete the nodes that are meant, which are never all."""
+
+    @abstractmethod
+    def _read(self, target: Target) -> Call[list[BaseNode]]:
+        """The nodes that are meant, with embeddings: in the order of its ids, or by node id."""
+
+    @abstractmethod
+    def _counted(self, target: Target) -> Call[int]:
+        """How many nodes are meant."""
+
+    @abstractmethod
+    def _cleared(self) -> Call[None]:
+        """Delete all nodes, and forget their dimension."""
+
+    @abstractmethod
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+        """What a query finds."""
+
+
+async def _answer(call: Call[T]) -> T:
+    if call.coroutine is None:
+        return await asyncio.to_thread(call.function)
+    return await call.coroutine()
+
+
+def _refuse(options: Mapping[str, object], method: str) -> None:
+    if options:
+        raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+
+
+def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:
+    _refuse(options, "delete")
+    if not ref_doc_id:
+        raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
+    return Target(doc_ids=[ref_doc_id])
+
+
+def _to_delete(
+    node_ids: list[str] | None, filters: MetadataFilters | None, options: Mapping[str, object]
+) -> Target:
+    _refuse(options, "delete_nodes")
+    if node_ids is None and filters is None:
+        raise ConfigurationError(
+            "delete_nodes needs node_ids or filters; to empty the store call clear()"
+        )
+    return Target(node_ids, filters=filters)
+
+
+def _result(found: Sequence[Found]) -> VectorStoreQueryResult:
+    return VectorStoreQueryResult(
+        nodes=[each.node for each in found],
+        similarities=[each.score for each in found],
+        ids=[each.node_id for each in found],
+    )

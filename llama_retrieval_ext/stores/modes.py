@@ -1,0 +1,132 @@
+"""LlamaIndex's query modes, each as what it asks of an engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.query import check_top_k
+from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.hybrid import fused
+from llama_retrieval_ext.stores.mmr_options import MMR_OPTIONS, MmrOptions, Options
+from llama_retrieval_ext.stores.searcher import Answer, DiverseSearcher, Searcher
+from llama_retrieval_ext.stores.target import Target
+
+# An engine's own words: for which nodes, and for which and how many.
+N = TypeVar("N")
+W = TypeVar("W")
+
+_KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modes(Generic[N, W]):
+    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR.
+
+    Attributes:
+        engine: Its name, for messages.
+        searcher: Asks it.
+        compiled: Says in its words which nodes are meant.
+        wanted: Says in its words how many of them.
+        call: Carries out what the searcher returns.
+    """
+
+    engine: str
+    searcher: Searcher[W]
+    compiled: Callable[[Target], N]
+    wanted: Callable[[int, N], W]
+    call: Callable[[Callable[[], Answer]], Call[Answer]]
+
+    def found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+        """What a LlamaIndex query finds, best first; by MMR in the order picked.
+
+        Args:
+            query: The query.
+            options: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
+
+        Raises:
+            UnsupportedModeError: The engine does not serve its mode.
+            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
+            UnsupportedFilterError: The engine cannot evaluate the filters.
+        """
+        _check_options(query, options)
+        # LlamaIndex's retrievers hand over [] where they mean no restriction.
+        nodes = self.compiled(Target(query.node_ids or None, query.doc_ids or None, query.filters))
+        top_k = check_top_k(query.similarity_top_k)
+        if query.mode == VectorStoreQueryMode.DEFAULT:
+            embedding, wanted = _embedding(query), self.wanted(top_k, nodes)
+            return self.call(lambda: self.searcher.dense(embedding, wanted))
+        if query.mode in _KEYWORD_MODES:
+            text, wanted = _text(query), self.wanted(_first(query.sparse_top_k, top_k), nodes)
+            return self.call(lambda: self.searcher.keyword(text, wanted))
+        if query.mode == VectorStoreQueryMode.HYBRID:
+            return self._hybrid(query, nodes, top_k)
+        if query.mode == VectorStoreQueryMode.MMR and isinstance(self.searcher, DiverseSearcher):
+            return self._diverse(self.searcher, query, options, self.wanted(top_k, nodes))
+        raise self._unsupported(query)
+
+    def _hybrid(self, query: VectorStoreQuery, nodes: N, top_k: int) -> Call[list[Found]]:
+        embedding, text = _embedding(query), _text(query)
+        dense = self.wanted(top_k, nodes)
+        keyword = self.wanted(_first(query.sparse_top_k, top_k), nodes)
+        most = _first(query.hybrid_top_k, top_k)
+
+        def one(rankings: tuple[list[Found], list[Found]]) -> list[Found]:
+            return fused(*rankings, alpha=query.alpha, top_k=most)
+
+        both = self.call(lambda: self.searcher.both(embedding, text, dense=dense, keyword=keyword))
+        return both.then(one)
+
+    def _diverse(
+        self, searcher: DiverseSearcher[W], query: VectorStoreQuery, options: Options, wanted: W
+    ) -> Call[list[Found]]:
+        picks = MmrOptions.of(query, options, top_k=query.similarity_top_k)
+        embedding = _embedding(query)
+        return self.call(
+            lambda: searcher.diverse(
+                embedding, wanted, lambda_mult=picks.lambda_mult, candidates=picks.candidates
+            )
+        )
+
+    def _unsupported(self, query: VectorStoreQuery) -> UnsupportedModeError:
+        served = (
+            ", HYBRID and MMR"
+            if isinstance(self.searcher, DiverseSearcher)
+            else " and HYBRID here; for MMR put the stage MMR() after a VectorRetriever"
+        )
+        return UnsupportedModeError(
+            f"{self.engine} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH"
+            f"{served}"
+        )
+
+
+def _first(given: int | None, top_k: int) -> int:
+    return top_k if given is None else check_top_k(given)
+
+
+def _embedding(query: VectorStoreQuery) -> list[float]:
+    if query.query_embedding is None:
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
+    return query.query_embedding
+
+
+def _text(query: VectorStoreQuery) -> str:
+    if query.query_str is None:
+        raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
+    return query.query_str
+
+
+def _check_options(query: VectorStoreQuery, options: Options) -> None:
+    known = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(unknown)}")
+    for name in ("output_fields", "embedding_field"):
+        if getattr(query, name) is not None:
+            raise ConfigurationError(
+                f"this store has no {name}: it returns whole nodes and has one embedding "
+                f"a node; leave {name} out"
+            )

@@ -1,0 +1,208 @@
+"""Odd metadata, and odd conditions on it: what an engine must read as `matches` does."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
+
+KEYS = ["k", "other", "a.b", "a b", "中文", "x/y:z@1+2-3", "list", "meta"]
+STRINGS = [
+    "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*", "é", "É",
+    "STRASSE", "straße", "中文法律", "line\nbreak", "a\x00b", "+", "-", "sA", "n3",
+]  # fmt: skip
+# Two whose length changes with their case, and one that UTF-8 cannot write.
+HARD_STRINGS = ["İstanbul", "ΑΣ", "lone\ud800"]
+NUMBERS = [0, -0.0, 1, 3, 3.0, 3.5, -7, 0.1, 1e-300, 2**53 - 1]
+BIG = [2**53, 2**53 + 1, float(2**53), -(2**53), 2**63, 1e30, 1e300]
+HUGE = [2**64 + 1, 10**30, -1e300]
+SMALL = st.integers(-5, 5)
+ODD_SCALARS = [None, True, False, math.nan, math.inf, -math.inf, 10**400]
+
+EQ, IN, CONTAINS = FilterOperator.EQ, FilterOperator.IN, FilterOperator.CONTAINS
+TEXT, ANY_CASE = FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE
+ONE = [EQ, FilterOperator.NE, CONTAINS]
+MANY = [IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL]
+SIZED = [FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE]
+
+# What a field holds, and what is easily taken for it.
+CONFUSED: list[tuple[object, FilterOperator, Value]] = [
+    ([True], CONTAINS, 1),
+    (["1"], CONTAINS, 1),
+    ([1], CONTAINS, "1"),
+    ([3], CONTAINS, 3.0),
+    ([2**64 + 1], CONTAINS, 2**64),
+    ([["a"]], CONTAINS, "a"),
+    (["a"], EQ, "a"),
+    (["a"], IN, ("a",)),
+    (True, EQ, 1),
+    (3, EQ, 3.0),
+    (2**53 + 1, EQ, float(2**53)),
+    (float(2**60), EQ, 2**60),
+    ("lone\ud800", EQ, "lone?"),
+    ("lone\ud800", EQ, "lone\ud801"),
+    ("lone\ud800", TEXT, "e\ud800"),
+    ("STRASSE", ANY_CASE, "straSSe"),
+    ("ΑΣΑ", ANY_CASE, "ας"),
+    ("ΑΣΑ", ANY_CASE, "ΑΣ"),
+    ("", TEXT, ""),
+    (3, TEXT, "3"),
+    ({}, FilterOperator.IS_EMPTY, None),
+    ([], FilterOperator.IS_EMPTY, None),
+    ([None], FilterOperator.IS_EMPTY, None),
+    ("", FilterOperator.IS_EMPTY, None),
+    ([], FilterOperator.ALL, ()),
+    ("a", FilterOperator.ALL, ()),
+    ([], FilterOperator.ANY, ()),
+    ("a", IN, ()),
+    (math.nan, FilterOperator.NE, 0),
+    (math.inf, FilterOperator.GT, 2**53 - 1),
+    (10**400, FilterOperator.GT, 0),
+    (-(10**400), FilterOperator.LT, 0),
+]
+
+
+def examples(number: int) -> settings:
+    """Settings for so many examples, each of which may take its time."""
+    return settings(
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+def matching(nodes: Sequence[TextNode], condition: Condition) -> set[str]:
+    """The ids of the nodes that match, as `matches` says."""
+    return {node.node_id for node in nodes if matches(condition, node.metadata)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddMetadata:
+    """What the metadata of one engine's tests is made of.
+
+    Attributes:
+        strings: Values that are strings; also short ones of any characters are drawn.
+        numbers: Values that are numbers; also small whole ones are drawn.
+        keys: Keys, in metadata and in conditions.
+        odd_keys: Keys that metadata may have and conditions may not.
+        odd: Values that conditions never have.
+        in_lists: Odd values of lists, in random nodes.
+        more_numbers: Further numbers to draw from.
+        sizes: Numbers that sizes are compared with; None for any.
+        texts: Operators that look into a text.
+        longest_text: How long a text may be that they look for.
+        least: How many values `IN` and its like have at least.
+    """
+
+    strings: Sequence[str]
+    numbers: Sequence[float]
+    keys: Sequence[str] = tuple(KEYS)
+    odd_keys: Sequence[str] = ()
+    odd: Sequence[object] = tuple(ODD_SCALARS)
+    in_lists: Sequence[object] = (None, True, math.nan)
+    more_numbers: st.SearchStrategy[float] = SMALL
+    sizes: Sequence[float] | None = None
+    texts: Sequence[FilterOperator] = (TEXT, ANY_CASE)
+    longest_text: int | None = None
+    least: int = 0
+
+    @property
+    def metadata(self) -> st.SearchStrategy[dict[str, object]]:
+        """Metadata of one node."""
+        scalars, odd = self._scalars, st.sampled_from(self.odd)
+        items = st.one_of(scalars, odd, st.just(["a"]), st.just({"k": "a"}))
+        values = st.one_of(
+            scalars,
+            odd,
+            st.lists(items, max_size=4),
+            st.dictionaries(st.sampled_from(self.keys), scalars, max_size=2),
+        )
+        keys = st.sampled_from([*self.keys, *self.odd_keys])
+        return st.dictionaries(keys, values, max_size=4)
+
+    @property
+    def conditions(self) -> st.SearchStrategy[Condition]:
+        """Conditions of any operator and any nesting."""
+        return st.recursive(
+            self._compares,
+            lambda parts: st.one_of(
+                st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
+                st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
+                st.builds(Not, parts),
+            ),
+            max_leaves=5,
+        )
+
+    def nodes(
+        self,
+        count: int,
+        *,
+        seed: int,
+        name: Callable[[int], str] = "n{}".format,
+        kept: Callable[[object], bool] = lambda _: True,
+    ) -> list[TextNode]:
+        """Random nodes.
+
+        Args:
+            count: How many.
+            seed: Of the choice.
+            name: Makes the id of each.
+            kept: Which values stay.
+        """
+        rng = random.Random(seed)
+        drawn = [
+            {key: self._random_value(rng) for key in self.keys if rng.random() < 0.6}
+            for _ in range(count)
+        ]
+        return [
+            TextNode(
+                id_=name(number),
+                embedding=[1.0, number],
+                metadata={key: value for key, value in held.items() if kept(value)},
+            )
+            for number, held in enumerate(drawn)
+        ]
+
+    def _random_value(self, rng: random.Random) -> object:
+        scalars = [*self.strings, *self.numbers]
+        kind = rng.randrange(10)
+        if kind < 6:
+            return rng.choice(scalars)
+        if kind < 8:
+            return [rng.choice([*scalars, *self.in_lists]) for _ in range(rng.randrange(4))]
+        return rng.choice([*self.odd, {}, {"k": "a"}])
+
+    @property
+    def _words(self) -> st.SearchStrategy[str]:
+        return st.one_of(
+            st.sampled_from(self.strings), st.text(st.characters(codec="utf-8"), max_size=4)
+        )
+
+    @property
+    def _numbers(self) -> st.SearchStrategy[float]:
+        return st.one_of(st.sampled_from(self.numbers), self.more_numbers)
+
+    @property
+    def _scalars(self) -> st.SearchStrategy[Any]:
+        return st.one_of(self._words, self._numbers)
+
+    @property
+    def _compares(self) -> st.SearchStrategy[Compare]:
+        keys, words, scalars = st.sampled_from(self.keys), self._words, self._scalars
+        sizes = self._numbers if self.sizes is None else st.sampled_from(self.sizes)
+        sought = words.map(lambda text: text[: self.longest_text])
+        some = st.lists(scalars, min_size=self.least, max_size=3).map(tuple)
+        return st.one_of(
+            st.builds(Compare, keys, st.sampled_from(ONE), scalars),
+            st.builds(Compare, keys, st.sampled_from(MANY), some),
+            st.builds(Compare, keys, st.sampled_from(SIZED), sizes),
+            st.builds(Compare, keys, st.sampled_from(self.texts), sought),
+            st.builds(Compare, keys, st.just(FilterOperator.IS_EMPTY), st.none()),
+        )
