@@ -1,44 +1,24 @@
 """Adds nodes to a store: all of a call are checked first, then they are written in batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from llama_index.core.schema import BaseNode
-from qdrant_edge import EdgeShard, UpdateOperation
+from qdrant_edge import EdgeShard, Point, SparseVector, UpdateOperation
 
 from llama_retrieval_ext.stores.embedded.conditions import as_edge_filter
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.field_indexes import FieldIndexes
-from llama_retrieval_ext.stores.embedded.points import points_of
-from llama_retrieval_ext.stores.nodes.vectors import Vectors, document_vectors
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.points.batch import Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
-from llama_retrieval_ext.stores.points.payload import NODE, Payload, payload_of
-from llama_retrieval_ext.stores.points.terms import Terms, terms_of
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
 BATCH: Final = 256
 # A node is written to the log and to the storage, and its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Nodes that are ready to be written, but for the weights of their terms."""
-
-    nodes: Sequence[BaseNode]
-    vectors: Vectors
-    terms: Terms
-    payloads: Sequence[Payload]
-
-    @property
-    def size_bytes(self) -> int:
-        """About how much is written."""
-        texts = sum(len(str(payload[NODE]).encode()) for payload in self.payloads)
-        numbers = len(self.vectors) * len(self.vectors[0]) * 4 + len(self.terms.ids) * 8
-        return _COPIES * (texts + numbers)
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
@@ -58,13 +38,13 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     unique = list({node.node_id: node for node in nodes}.values())
     if not unique:
         return
-    batches = _checked(directory, unique)
-    average = sum(sum(batch.terms.lengths) for batch in batches) / len(unique)
+    batches = checked(unique, size=BATCH, manifest=directory.manifest, where=directory.path)
+    dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
-        check_room(directory.path, needed=batches[0].size_bytes + min_free)
-        directory.establish(dimension=len(batches[0].vectors[0]), average_length=average)
+        check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
+        directory.establish(dimension=dimension, average_length=average)
         for batch in batches:
-            check_room(directory.path, needed=batch.size_bytes + min_free)
+            check_room(directory.path, needed=_written_bytes(batch) + min_free)
             _write(directory, batch)
 
 
@@ -81,21 +61,19 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
-    points = points_of(
-        batch.nodes,
-        vectors=batch.vectors,
-        terms=batch.terms,
-        payloads=batch.payloads,
-        # Where the first nodes had no terms, any average will do.
-        average_length=directory.manifest.average_length or 1.0,
-    )
+    # Where the first nodes had no terms, any average will do.
+    average = directory.manifest.average_length or 1.0
+    points = [
+        Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
+        for ready in batch.ready(average_length=average)
+    ]
     insertion = UpdateOperation.upsert_points(points)
 
     def write(shard: EdgeShard) -> None:
         FieldIndexes(shard).cover(batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
-    directory.change(write, size_bytes=batch.size_bytes)
+    directory.change(write, size_bytes=_written_bytes(batch))
 
 
 def _update(
@@ -107,17 +85,5 @@ def _update(
         directory.inexact = True
 
 
-def _checked(directory: StoreDirectory, nodes: Sequence[BaseNode]) -> list[Batch]:
-    manifest = directory.manifest
-    batches = []
-    for start in range(0, len(nodes), BATCH):
-        some = nodes[start : start + BATCH]
-        vectors = document_vectors(
-            some,
-            dimension=manifest.dimension or len(nodes[0].embedding or ()),
-            distance=manifest.distance,
-            where=directory.path,
-        )
-        terms = terms_of(some, manifest.tokenizer)
-        batches.append(Batch(some, vectors, terms, [payload_of(node) for node in some]))
-    return batches
+def _written_bytes(batch: Batch) -> int:
+    return _COPIES * batch.size_bytes

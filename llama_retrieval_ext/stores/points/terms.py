@@ -1,9 +1,10 @@
 """What keyword search stores of texts: their terms, counted and weighed."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, TypeAlias
 
 import numpy as np
 from llama_index.core.schema import BaseNode
@@ -15,6 +16,8 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 # A text without terms still counts as a document: without a sparse vector, the engine would leave
 # it out of the number of documents in IDF.
 NO_TERM: Final = 2**32 - 1
+# Term ids, and a weight each.
+Weighed: TypeAlias = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,17 @@ class Terms:
     sizes: "array[int]"
     lengths: "array[int]"
 
-    def weights(self, *, average_length: float) -> list[float]:
-        """What each term says about its text, but for its rarity, which the engine knows."""
+    def weighed(self, *, average_length: float) -> Iterator[Weighed]:
+        """What the terms of each text say about it, but for their rarity, which the engine knows.
+
+        Args:
+            average_length: How many terms a text has on average.
+        """
+        ids, weights = self.ids.tolist(), self._weights(average_length)
+        for start, end in pairwise(accumulate(self.sizes, initial=0)):
+            yield (ids[start:end], weights[start:end]) if end > start else ([NO_TERM], [0.0])
+
+    def _weights(self, average_length: float) -> list[float]:
         weights: list[float] = bm25_term_weight(
             np.array(self.counts, dtype=np.float64),
             length=np.repeat(self.lengths, self.sizes),

@@ -1,19 +1,14 @@
 """Adds nodes to a collection: all of a call are checked first, then they are sent in batches."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
 from typing import Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.nodes.vectors import Vectors, document_vectors
+from llama_retrieval_ext.stores.points.batch import Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
-from llama_retrieval_ext.stores.points.manifest import Manifest
-from llama_retrieval_ext.stores.points.payload import Payload, payload_of
-from llama_retrieval_ext.stores.points.point_id import point_id
-from llama_retrieval_ext.stores.points.terms import NO_TERM, Terms, terms_of
+from llama_retrieval_ext.stores.points.terms import Weighed
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.manifest import BM25, DENSE
@@ -22,17 +17,6 @@ from llama_retrieval_ext.stores.qdrant.written import as_filter
 
 # A server takes 32 MB a request; a node with a vector of 1,500 numbers is some 40 kB.
 BATCH: Final = 128
-_NO_TERMS: Final = models.SparseVector(indices=[NO_TERM], values=[0.0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Nodes that are ready to be sent, but for the weights of their terms."""
-
-    nodes: Sequence[BaseNode]
-    vectors: Vectors
-    terms: Terms
-    payloads: Sequence[Payload]
 
 
 def added(collection: Collection, nodes: Sequence[BaseNode]) -> Talk[None]:
@@ -52,9 +36,10 @@ def added(collection: Collection, nodes: Sequence[BaseNode]) -> Talk[None]:
     if not unique:
         return
     known = (yield from collection.looked_at()) or collection.manifest
-    batches: list[_Batch] = yield Work(lambda: _checked(unique, known, collection.where))
-    average = sum(sum(batch.terms.lengths) for batch in batches) / len(unique)
-    dimension = len(batches[0].vectors[0])
+    batches: list[Batch] = yield Work(
+        lambda: checked(unique, size=BATCH, manifest=known, where=collection.where)
+    )
+    dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     for batch in batches:
         # Where no node has a term there is nothing to weigh, and any average will do.
         try:
@@ -72,48 +57,24 @@ def deleted(collection: Collection, clause: Clause) -> Talk[None]:
     )
 
 
-def _sent(collection: Collection, batch: _Batch, dimension: int, average: float) -> Talk[None]:
+def _sent(collection: Collection, batch: Batch, dimension: int, average: float) -> Talk[None]:
     manifest = yield from collection.established(dimension=dimension, average_length=average)
     yield from collection.indexed(batch.payloads)
     points = yield Work(lambda: _points(batch, manifest.average_length or 1.0))
     yield Request("upsert", {"collection_name": collection.name, "points": points, "wait": True})
 
 
-def _checked(nodes: Sequence[BaseNode], manifest: Manifest, where: str) -> list[_Batch]:
-    batches = []
-    for start in range(0, len(nodes), BATCH):
-        some = nodes[start : start + BATCH]
-        vectors = document_vectors(
-            some,
-            dimension=manifest.dimension or len(nodes[0].embedding or ()),
-            distance=manifest.distance,
-            where=where,
-        )
-        terms = terms_of(some, manifest.tokenizer)
-        batches.append(_Batch(some, vectors, terms, [payload_of(node) for node in some]))
-    return batches
-
-
-def _points(batch: _Batch, average_length: float) -> list[models.PointStruct]:
-    sparse = _sparse_vectors(batch.terms, average_length)
+def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
     return [
         models.PointStruct(
-            id=str(point_id(node.node_id)),
-            vector={DENSE: vector, BM25: weighed},
-            payload=payload,
+            id=str(ready.id),
+            vector={DENSE: ready.vector, BM25: _sparse_vector(ready.weighed)},
+            payload=ready.payload,
         )
-        for node, vector, weighed, payload in zip(
-            batch.nodes, batch.vectors, sparse, batch.payloads, strict=True
-        )
+        for ready in batch.ready(average_length=average_length)
     ]
 
 
-def _sparse_vectors(terms: Terms, average_length: float) -> Iterator[models.SparseVector]:
-    ids = terms.ids.tolist()
-    weights = terms.weights(average_length=average_length)
-    for start, end in pairwise(accumulate(terms.sizes, initial=0)):
-        yield (
-            models.SparseVector(indices=ids[start:end], values=weights[start:end])
-            if end > start
-            else _NO_TERMS
-        )
+def _sparse_vector(weighed: Weighed) -> models.SparseVector:
+    ids, weights = weighed
+    return models.SparseVector(indices=ids, values=weights)
