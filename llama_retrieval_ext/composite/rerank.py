@@ -86,7 +86,7 @@ class RerankRetriever(Retriever):
         wanted = self.fetch_k and max(self.fetch_k, query.top_k or 0)
         asked = self._for_children(query)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted)
+            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
         )
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
         refined = yield from step(repr(self.reranker), self._stage.refine(query, hits))

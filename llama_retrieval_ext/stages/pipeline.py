@@ -70,7 +70,7 @@ class Pipeline(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner)
+            name_of(self.source), retrieval(self.source, inner), tells=True
         )
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:

@@ -4,7 +4,6 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -20,6 +19,7 @@ from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
@@ -167,13 +167,19 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Answers that get better: the fused ranking after each leg, and last the whole answer.
 
-        The rankings on the way come from the outermost fusion, before anything refines them.
+        The rankings on the way come from the outermost fusion, before anything refines them, or one
+        after another from those that are asked in turn. What runs inside a leg or a foreign
+        retriever is not told.
         """
-        return stream(lambda report: self._search(Query.of(query), on_partial=_telling(report)))
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return stream(lambda report: self._search(asked, on_partial=_telling(report, top_k)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
-        return astream(lambda report: self._asearch(Query.of(query), on_partial=_telling(report)))
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, top_k)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -260,7 +266,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             hits = yield from self._plan(query)
         else:
             frame = current_frame()
-            plan = _heard(self._plan(query), None if frame is None else frame.on_partial)
+            plan = heard(self._plan(query), None if frame is None else frame.on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
         if self.object_map or not self.children:  # children have followed theirs
@@ -328,17 +334,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return f"{type(self).__name__}(top_k={self.top_k})"
 
 
-def _heard(plan: Plan[list[Hit]], on_partial: OnPartial | None) -> Plan[list[Hit]]:
-    """The same plan, that still reports its partial answers when it runs as a task of its own."""
-    frame = current_frame()
-    if frame is None or on_partial is None:
-        return (yield from plan)
-    with entered(replace(frame, on_partial=on_partial)):
-        return (yield from plan)
-
-
-def _telling(report: Callable[[SearchResult], None]) -> OnPartial:
-    return lambda hits: report(SearchResult(hits))
+def _telling(report: Callable[[SearchResult], None], top_k: int | None) -> OnPartial:
+    return lambda hits: report(SearchResult(hits[:top_k]))
 
 
 def _embed_models(retriever: object) -> set[int]:
