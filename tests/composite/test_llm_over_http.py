@@ -35,6 +35,11 @@ BAD: list[tuple[Reply, str]] = [
 bad_replies = pytest.mark.parametrize(("reply", "reason"), BAD, ids=[str(bad) for bad, _ in BAD])
 
 
+def limit_s(reply: Reply) -> float:
+    """Long enough for a server that answers, on a busy machine too."""
+    return 0.5 if isinstance(reply, Never) else 30.0
+
+
 @pytest.fixture(params=["sync", "async"])
 def searched(request: pytest.FixtureRequest) -> Searched:
     if request.param == "sync":
@@ -87,7 +92,7 @@ def test_multi_query_asks_what_the_model_writes(searched: Searched, connected: C
 def test_multi_query_goes_on_with_the_query(
     searched: Searched, connected: Connected, reply: Reply, reason: str
 ) -> None:
-    retriever = MultiQueryRetriever(found(), connected(reply), timeout_s=0.5)
+    retriever = MultiQueryRetriever(found(), connected(reply), timeout_s=limit_s(reply))
     result = searched(retriever, QUERY)
     assert node_ids(result.hits) == ["a", "b"]
     assert_degraded(result, "MultiQuery", reason)
@@ -105,7 +110,7 @@ def test_hyde_asks_with_what_the_model_imagines(searched: Searched, connected: C
 def test_hyde_goes_on_with_the_query(
     searched: Searched, connected: Connected, reply: Reply, reason: str
 ) -> None:
-    result = searched(HyDERetriever(found(), connected(reply), timeout_s=0.5), QUERY)
+    result = searched(HyDERetriever(found(), connected(reply), timeout_s=limit_s(reply)), QUERY)
     assert node_ids(result.hits) == ["a", "b"]
     assert_degraded(result, "HyDE", reason)
 
@@ -123,15 +128,15 @@ def test_llm_rerank_puts_what_the_model_prefers_first(
 def test_llm_rerank_keeps_the_order_there_was(
     searched: Searched, connected: Connected, reply: Reply, reason: str
 ) -> None:
-    reranker = LLMRerank(connected(reply), timeout_s=0.5)
+    reranker = LLMRerank(connected(reply), timeout_s=limit_s(reply))
     result = searched(RerankRetriever(found(), reranker), QUERY)
     assert node_ids(result.hits) == ["a", "b"]
     assert_degraded(result, "LLMRerank", reason)
 
 
-def routed(llm: LLM) -> RouterRetriever:
+def routed(llm: LLM, timeout_s: float = 30.0) -> RouterRetriever:
     return RouterRetriever(
-        LLMSelector(llm, timeout_s=0.5),
+        LLMSelector(llm, timeout_s=timeout_s),
         {
             "meals": Route(FixedRetriever([("m", 0.9)]), "what there is to eat"),
             "leave": Route(FixedRetriever([("l", 0.9)]), "days off"),
@@ -150,7 +155,7 @@ def test_a_router_follows_the_model(searched: Searched, connected: Connected) ->
 def test_a_router_takes_the_fallback(
     searched: Searched, connected: Connected, reply: Reply, reason: str
 ) -> None:
-    result = searched(routed(connected(reply)), QUERY)
+    result = searched(routed(connected(reply), limit_s(reply)), QUERY)
     assert node_ids(result.hits) == ["m"]
     assert_degraded(result, "LLMSelector", reason)
 
@@ -161,7 +166,7 @@ def test_the_time_of_the_query_is_kept_whatever_the_server_does(
     retriever = MultiQueryRetriever(found(), connected(Never()))
     begun = time.perf_counter()
     result = searched(retriever, Query(QUERY, timeout_s=0.6))
-    assert time.perf_counter() - begun < 1.5
+    assert time.perf_counter() - begun < 3
     assert node_ids(result.hits) == ["a", "b"]
     assert_degraded(result, "MultiQuery", "DeadlineExceededError")
 
