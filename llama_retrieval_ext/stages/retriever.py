@@ -59,6 +59,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
     `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
 
+    A composite asks its children for their own number of hits, or for the ``top_k`` of the query
+    where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
+
     A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
 
     Args:
@@ -298,14 +301,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return nodes
 
     def _bound(self, query: Query) -> Query:
-        return query.but(
-            filters=self.filters,
-            scope=self.scope,
-            top_k=query.top_k or self.top_k,
-        )
+        own = self.top_k and max(self.top_k, query.at_least or 0)
+        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        bound.at_least = query.top_k or query.at_least  # what was asked for, not this one's default
+        return bound
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: with their own ``top_k``.
+        """The query as it goes to children: for their own number of hits, or for more if asked.
 
         An embedding that the caller brought stays only where a single embedding model is in use: it
         must not reach a leg with another.

@@ -375,9 +375,14 @@ def test_sync_only_foreign_legs_leave_the_event_loop_free() -> None:
 def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
     inner = Pipeline(good(), top_k=1, name="inner")
     outer = Pipeline(inner, refines=[Top(5)], name="outer")
-    result = searched(outer, Query("query", top_k=5))
+    result = searched(outer, "query")
     assert node_ids(result.hits) == ["a"]
     assert result.hits[0].source == "good"
+
+
+def test_a_limit_inside_gives_way_to_a_query_for_more(searched: Searched) -> None:
+    outer = Pipeline(Pipeline(good(), top_k=1), refines=[Top(5)])
+    assert len(searched(outer, Query("query", top_k=5)).hits) == len(good().retrieve("query"))
 
 
 def test_a_notebook_draws_the_shape() -> None:
