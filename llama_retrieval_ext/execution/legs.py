@@ -120,7 +120,8 @@ def ask(
 
     Args:
         asks: Which leg is asked what.
-        min_success: How many must answer, an empty answer included.
+        min_success: How many legs must answer, an empty answer included. A leg that is asked
+            several queries has answered when it has answered one.
         on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
             Without it what a single leg finds on its way is told; several would talk at once.
 
@@ -134,16 +135,21 @@ def ask(
     for each, outcome in zip(asks, outcomes, strict=True):
         _tell_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
-    answered = sum(answer is not None for answer in answers)
-    if answered < min(min_success, len(asks)):
+    # By name: in a fan-out each leg is asked several times.
+    legs = {each.leg.name for each in asks}
+    failed = legs.difference(
+        each.leg.name for each, answer in zip(asks, answers, strict=True) if answer is not None
+    )
+    answered = len(legs) - len(failed)
+    if answered < min(min_success, len(legs)):
         causes = {
             each.leg.name: outcome.error
             for each, outcome in zip(asks, outcomes, strict=True)
-            if outcome.error is not None
+            if each.leg.name in failed and outcome.error is not None
         }
         told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
         raise TooFewLegsError(
-            f"{answered} of {len(asks)} legs answered, at least {min_success} must ({told})", causes
+            f"{answered} of {len(legs)} legs answered, at least {min_success} must ({told})", causes
         ) from next(iter(causes.values()))
     return answers
 

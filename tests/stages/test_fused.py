@@ -389,3 +389,26 @@ def test_a_notebook_draws_the_shape() -> None:
     shape = (FakeRetriever([("a", 0.9)]) >> Top(1))._repr_mimebundle_()
     assert shape["text/plain"].startswith("Top(k=1)")
     assert shape["text/vnd.mermaid"].startswith("flowchart")
+
+
+def test_min_success_counts_legs_whatever_each_is_asked(searched: Searched) -> None:
+    legs = Wordings(("x", "y", "z")) >> branches(good(), broken())
+    assert searched(Fused(legs, RRF(), min_success=1), "query").hits
+    with pytest.raises(TooFewLegsError, match="1 of 2 legs answered, at least 2 must"):
+        searched(Fused(legs, RRF(), min_success=2), "query")
+
+
+class OnlyX(FakeRetriever):
+    """Fails unless it is asked x."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if query_bundle.query_str != "x":
+            raise ConnectionError("down")
+        return self._answer()
+
+
+def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) -> None:
+    legs = Wordings(("x", "y", "z")) >> branches(good(), OnlyX([("c", 0.9)]))
+    result = searched(Fused(legs, RRF(), min_success=2), "query")
+    assert "c" in node_ids(result.hits)
+    assert len(result.degraded) == 2
