@@ -12,6 +12,7 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
+from llama_retrieval_ext.stages.last_stage import check_last
 from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rewrite import Rewrite
@@ -34,6 +35,9 @@ class Pipeline(Retriever):
         top_k: How many hits to return when the query does not say; None for all.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces.
+
+    Raises:
+        CompositionError: Something stands behind a stage that leaves the best-first order.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Pipeline(Retriever):
         self.source = source
         self.rewrites = tuple(rewrites)
         self.refines = tuple(refines)
+        check_last([*(source.refines if isinstance(source, Pipeline) else ()), *self.refines])
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
