@@ -172,7 +172,7 @@ def _together(
     asks: Sequence[Ask], plans: Sequence[Plan[list[NodeWithScore]]]
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     tasks = [
-        Task(each.leg.name, plan, each.leg.timeout_s)
+        Task(each.leg.name, plan, each.leg.timeout_s, leg=each.leg.name)
         for each, plan in zip(asks, plans, strict=True)
     ]
     outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)

@@ -179,7 +179,7 @@ class _Walk:
         plan = target_hits(
             door.index_id, door.target, self.query, template=template, sources=self.sources
         )
-        return Task(door.index_id, plan, enters=where)
+        return Task(door.index_id, plan, enters=where, leg=door.index_id)
 
     def _behind(self, where: str, door: _Door, depth: int) -> list[_Reached]:
         outcome, best = self._answers[where], door.ways[0]
