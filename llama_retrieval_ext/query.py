@@ -115,6 +115,8 @@ class Query(QueryBundle):
         top_k: How many hits to return, at least 1; None for the retriever's own.
         timeout_s: Seconds for the whole answer, composites and all; None for no limit.
         context: Whatever the application wants its own stages to see.
+        at_least: How many hits a composite needs of each leg to answer with ``top_k``: a leg gives
+            its own number, but no fewer than these. Composites set it.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -131,12 +133,14 @@ class Query(QueryBundle):
     top_k: int | None = None
     timeout_s: float | None = None
     context: Mapping[str, object] = field(default_factory=dict)
+    at_least: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
             raise ConfigurationError(f"a query is a string, got {self.query_str!r}")
-        if self.top_k is not None:
-            check_top_k(self.top_k)
+        for number in (self.top_k, self.at_least):
+            if number is not None:
+                check_top_k(number)
         if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise ConfigurationError(
                 f"timeout_s must be a positive number of seconds, got {self.timeout_s}; "
@@ -175,7 +179,11 @@ class Query(QueryBundle):
         )
 
     def for_child(self, *, top_k: int | None = None) -> Self:
-        """The copy that a composite hands to a leg: all but how many hits the caller wants."""
+        """The copy that a composite hands to a leg: all but how many hits the caller wants.
+
+        A leg gives ``top_k`` hits if that is given, or else its own number, and then no fewer than
+        ``at_least``.
+        """
         child = copy.copy(self)
         child.top_k = top_k
         child.timeout_s = None  # The deadline travels with the execution, not with the question.

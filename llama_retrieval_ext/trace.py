@@ -83,7 +83,7 @@ class Degradation:
     """A part of the answer that is missing, and why.
 
     Attributes:
-        where: The leg or stage that was left out.
+        where: The leg or stage that was left out, behind the legs it is in: ``outer/inner``.
         reason: What went wrong there.
     """
 

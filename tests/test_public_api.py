@@ -77,7 +77,7 @@ def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Retreiver'"):
-        _ = llama_retrieval_ext.Retreiver
+        _ = llama_retrieval_ext.Retreiver  # type: ignore[attr-defined]
 
 
 def test_importing_the_package_loads_no_llama_index() -> None:

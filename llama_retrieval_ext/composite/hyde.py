@@ -34,7 +34,7 @@ class HyDERetriever(Retriever):
 
     Args:
         base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
-            number of hits.
+            number of hits, or as many as the caller wants if that is more.
         llm: Any LlamaIndex LLM.
         hyde_queries: How many documents the LLM imagines, at least 1. Equal ones count once, so
             more than one needs an LLM whose temperature is above 0.

@@ -21,7 +21,7 @@ class MultiQueryRetriever(AskedVariants):
 
     Args:
         base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
-            number of hits.
+            number of hits, or as many as the caller wants if that is more.
         llm: Any LlamaIndex LLM.
         num_queries: How many queries the LLM writes, at least 1; each costs a retrieval.
         include_original: Whether the query itself is asked as well.

@@ -1,12 +1,14 @@
 """Retrieval that follows references from node to node, retriever and query engine."""
 
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
-from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.children import retrieval
@@ -14,7 +16,7 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.index_nodes import Resolver, ScorePolicy
-from llama_retrieval_ext.stages.index_targets import Target, place
+from llama_retrieval_ext.stages.index_targets import Sources, Target, place
 from llama_retrieval_ext.stages.rescored import in_order
 from llama_retrieval_ext.stages.retriever import Retriever
 
@@ -77,6 +79,7 @@ class RecursiveRetriever(Retriever):
                 f"got {max_depth}, {max_fan_out} and {decay}"
             )
         self.root_id = root_id
+        self._sources: Sources | None = None  # filled by a copy that `retrieve_all` makes
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
         self._resolver = Resolver(
             self._lookup,
@@ -100,13 +103,44 @@ class RecursiveRetriever(Retriever):
         """The class and where it begins."""
         return f"RecursiveRetriever(root_id={self.root_id!r})"
 
+    def retrieve_all(
+        self, query_bundle: QueryType
+    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
+        """LlamaIndex's: what ``retrieve`` gives, and what the query engines' answers draw on.
+
+        Args:
+            query_bundle: Text, ``QueryBundle`` or `Query`.
+
+        Returns:
+            The hits, and the source nodes of the answers among them in the order of those, each
+            once, with the scores that the query engines gave.
+        """
+        sources: Sources = {}
+        nodes = self._noting(sources).retrieve(query_bundle)
+        return nodes, _drawn_on(nodes, sources)
+
+    async def aretrieve_all(
+        self, query_bundle: QueryType
+    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
+        """`retrieve_all` without blocking the event loop."""
+        sources: Sources = {}
+        nodes = await self._noting(sources).aretrieve(query_bundle)
+        return nodes, _drawn_on(nodes, sources)
+
+    def _noting(self, sources: Sources) -> Self:
+        noting = copy.copy(self)
+        noting._sources = sources  # noqa: SLF001 - its own class
+        return noting
+
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         asked = self._for_children(query)
         root = self.children[0]
         found = yield from retrieval(root, asked)
         hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
         inside = [place(self.root_id, root)]
-        resolved = yield from self._resolver.resolve(hits, asked, inside=inside)
+        resolved = yield from self._resolver.resolve(
+            hits, asked, inside=inside, sources=self._sources
+        )
         return resolved[: query.top_k]
 
     def _lookup(self, node: IndexNode) -> Target:
@@ -114,6 +148,14 @@ class RecursiveRetriever(Retriever):
 
     def __repr__(self) -> str:
         return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
+
+
+def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWithScore]:
+    drawn: dict[str, NodeWithScore] = {}
+    for node in nodes:
+        for hit in sources.get(node.node.node_id, ()):
+            drawn.setdefault(hit.node.node_id, hit)
+    return list(drawn.values())
 
 
 def _scored(hits: list[Hit]) -> list[Hit]:

@@ -34,7 +34,7 @@ class RerankRetriever(Retriever):
         top_k: How many hits to return when the query does not say; None for all that the reranker
             gives.
         fetch_k: How many hits to ask the retriever for, at least as many as are returned; None for
-            its own number. A foreign retriever always gives its own.
+            its own number, or the query's if that is more. A foreign one always gives its own.
         timeout_s: Seconds the reranker may take; None for as long as the query may.
         name: Name in traces.
 
@@ -98,7 +98,7 @@ class RerankRetriever(Retriever):
         wanted = self._depth(query)
         asked = self._for_children(query)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted)
+            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
         )
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
         refined = yield from step(repr(self.reranker), self._stage.refine(query, hits))

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.composing import then
+from llama_retrieval_ext.stages.composing import is_stage, then
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.shape import name_of
 
@@ -48,9 +48,12 @@ class RetrievalPipeline(Retriever):
         Raises:
             CompositionError: It does not fit behind what is there; the message says what does.
         """
+        if not is_stage(stage):
+            raise CompositionError(
+                f"{stage!r} is no stage; add an object that is one: a rewrite, a retriever, "
+                "branches(a, b), a fusion such as RRF(), or a refinement such as Top(10)"
+            )
         value = stage if self._value is None else then(self._value, stage)
-        if value is NotImplemented:
-            raise CompositionError(f"{stage!r} is no stage; see the kinds of stage in the README")
         longer = copy.copy(self)
         vars(longer)["_value"] = value
         return longer

@@ -5,6 +5,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.partials import heard
+from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 
@@ -33,7 +35,8 @@ def retrieval(
     bundle = QueryBundle(
         query.query_str, query.image_path, query.custom_embedding_strs, query.embedding
     )
-    foreign: list[NodeWithScore] = yield _call(retriever, bundle)
+    # Not heard on its way: its parts know no scope either, and several of them may talk at once.
+    foreign = yield from heard(call(_call(retriever, bundle)), None)
     return _visible(foreign, query, type(retriever).__name__)
 
 

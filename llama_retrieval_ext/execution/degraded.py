@@ -13,7 +13,7 @@ class RetrievalDegradedEvent(BaseEvent):
     """A part of an answer failed and was left out.
 
     Attributes:
-        where: The leg or stage.
+        where: The leg or stage, behind the legs it is in: ``outer/inner``.
         reason: What went wrong there.
     """
 
@@ -27,9 +27,15 @@ class RetrievalDegradedEvent(BaseEvent):
 
 
 def note_degraded(where: str, reason: BaseException | str) -> None:
-    """Note that the current answer lacks a part."""
+    """Note that the current answer lacks a part.
+
+    Args:
+        where: The leg or stage; the legs on the way to it are put before it.
+        reason: What went wrong there.
+    """
     told = reason if isinstance(reason, str) else describe(reason)
     frame = current_frame()
     if frame is not None:
+        where = "/".join((*frame.legs, where))
         frame.session.degraded.append(Degradation(where, told))
     _dispatcher.event(RetrievalDegradedEvent(where=where, reason=told))

@@ -131,7 +131,10 @@ class _Step:
         self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
         self.task = task
         path = frame.path if task.enters is None else frame.path | {task.enters}
-        self.frame = replace(frame.within(task.timeout_s), trace=trace, on_partial=None, path=path)
+        legs = frame.legs if task.leg is None else (*frame.legs, task.leg)
+        self.frame = replace(
+            frame.within(task.timeout_s), trace=trace, on_partial=None, path=path, legs=legs
+        )
 
     def run(self) -> Outcome[Any]:
         with entered(self.frame):

@@ -54,12 +54,15 @@ class Task(Generic[T_co]):
         plan: What runs.
         timeout_s: Seconds it may take; None for as long as there is.
         enters: Id of what is entered, where following ids could go round in circles.
+        leg: What it is called where degraded parts inside it are named; None for no place of its
+            own.
     """
 
     name: str
     plan: "Plan[T_co]"
     timeout_s: float | None = None
     enters: str | None = None
+    leg: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Frame:
         trace: The step it is in; None when nobody asked for a trace.
         verbose: Whether steps should note what they found, not only how much.
         path: Ids that were entered on the way here.
+        legs: Names of the legs on the way here.
         on_partial: Wants to know what is found on the way; only the outermost fusion tells it.
     """
 
@@ -59,6 +60,7 @@ class Frame:
     verbose: bool = False
     on_partial: OnPartial | None = None
     path: frozenset[str] = frozenset()
+    legs: tuple[str, ...] = ()
 
     def within(self, timeout_s: float | None) -> "Frame":
         """The frame of a task inside: due in ``timeout_s``, and a little before this one.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from llama_retrieval_ext.errors import (
     MissingDependencyError,
     ModelMismatchError,
     ScopeError,
+    ScoreError,
     TooFewLegsError,
     UnsupportedFilterError,
     UnsupportedModeError,
@@ -27,6 +29,7 @@ from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.partials import WhileOpen, heard
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.trace import describe
 
@@ -117,8 +120,10 @@ def ask(
 
     Args:
         asks: Which leg is asked what.
-        min_success: How many must answer, an empty answer included.
+        min_success: How many legs must answer, an empty answer included. A leg that is asked
+            several queries has answered when it has answered one.
         on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
+            Without it what a single leg finds on its way is told; several would talk at once.
 
     Returns:
         One ranking an ask, in their order; None for a leg that was left out.
@@ -126,29 +131,52 @@ def ask(
     Raises:
         TooFewLegsError: Fewer than ``min_success`` answered.
     """
-    plans = [_attempts(each) for each in asks]
-    if on_answer is not None:
-        plans = _reported(plans, on_answer)
-    tasks = [
-        Task(each.leg.name, plan, each.leg.timeout_s)
-        for each, plan in zip(asks, plans, strict=True)
-    ]
-    outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+    outcomes = yield from _outcomes(asks, on_answer)
     for each, outcome in zip(asks, outcomes, strict=True):
         _tell_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
-    answered = sum(answer is not None for answer in answers)
-    if answered < min(min_success, len(asks)):
+    # By name: in a fan-out each leg is asked several times.
+    legs = {each.leg.name for each in asks}
+    failed = legs.difference(
+        each.leg.name for each, answer in zip(asks, answers, strict=True) if answer is not None
+    )
+    answered = len(legs) - len(failed)
+    if answered < min(min_success, len(legs)):
         causes = {
             each.leg.name: outcome.error
             for each, outcome in zip(asks, outcomes, strict=True)
-            if outcome.error is not None
+            if each.leg.name in failed and outcome.error is not None
         }
         told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
         raise TooFewLegsError(
-            f"{answered} of {len(asks)} legs answered, at least {min_success} must ({told})", causes
+            f"{answered} of {len(legs)} legs answered, at least {min_success} must ({told})", causes
         ) from next(iter(causes.values()))
     return answers
+
+
+def _outcomes(
+    asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
+) -> Plan[list[Outcome[list[NodeWithScore]]]]:
+    plans = [_attempts(each) for each in asks]
+    frame = current_frame()
+    if on_answer is not None:
+        with WhileOpen(on_answer) as tell:
+            return (yield from _together(asks, _reported(plans, tell)))
+    if len(asks) == 1 and frame is not None and frame.on_partial is not None:
+        with WhileOpen(frame.on_partial) as tell_partial:
+            return (yield from _together(asks, [heard(plan, tell_partial) for plan in plans]))
+    return (yield from _together(asks, plans))
+
+
+def _together(
+    asks: Sequence[Ask], plans: Sequence[Plan[list[NodeWithScore]]]
+) -> Plan[list[Outcome[list[NodeWithScore]]]]:
+    tasks = [
+        Task(each.leg.name, plan, each.leg.timeout_s, leg=each.leg.name)
+        for each, plan in zip(asks, plans, strict=True)
+    ]
+    outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
+    return outcomes
 
 
 def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
@@ -187,7 +215,9 @@ def _reported(
 
     def reporting(place: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
         hits = yield from plan
-        with lock:  # so that no report is older than the one before
+        # In the lock, so that no report is older than the one before. What cannot be fused fails
+        # the answer in the end, not the leg that happens to be in.
+        with lock, suppress(ScoreError):
             answers[place] = hits
             on_answer(list(answers))
         return hits

@@ -15,14 +15,21 @@ def call(effect: Call[T]) -> Plan[T]:
     return value
 
 
-def step(name: str, plan: Plan[T]) -> Plan[T]:
-    """The same plan as a step of the trace, where one is kept."""
+def step(name: str, plan: Plan[T], *, tells: bool = False) -> Plan[T]:
+    """The same plan as a step of the trace, where one is kept.
+
+    Args:
+        name: What it is called in the trace.
+        plan: What runs.
+        tells: Whether what it finds on its way is told, as a retriever's is; not a stage's.
+    """
     frame = current_frame()
     if frame is None or frame.trace is None:
         return (yield from plan)
     trace = frame.trace.begin(name)
     try:
-        with entered(replace(frame, trace=trace)):
+        on_partial = frame.on_partial if tells else None
+        with entered(replace(frame, trace=trace, on_partial=on_partial)):
             value = yield from plan
     except BaseException as error:
         trace.end(error=error)

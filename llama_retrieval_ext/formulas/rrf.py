@@ -48,34 +48,6 @@ def reciprocal_rank_fusion(
     return sum_of_legs([_shares(ranking, k=k, weight=weight) for ranking, weight in legs])
 
 
-def reciprocal_rank(rank: int, *, k: float = 60.0, weight: float = 1.0) -> float:
-    """What one leg gives to the id it has at this rank: ``weight / (k + rank)``.
-
-    Args:
-        rank: Where the leg has the id, from 1.
-        k: Smoothing constant, as in `reciprocal_rank_fusion`.
-        weight: The leg's weight in the fusion.
-
-    Returns:
-        The leg's share of the fused score, to the last digit.
-
-    Raises:
-        ConfigurationError: ``rank`` is below 1, or ``k`` is negative or not finite.
-
-    Source:
-        The summand of `reciprocal_rank_fusion`.
-
-    Examples:
-        >>> reciprocal_rank(2, k=1, weight=3)
-        1.0
-
-    """
-    _check_k(k)
-    if rank < 1:
-        raise ConfigurationError(f"rank must be at least 1, got {rank}; the best hit has rank 1")
-    return weight / (k + rank)
-
-
 def _shares(ranking: Sequence[str], *, k: float, weight: float) -> dict[str, float]:
     shares: dict[str, float] = {}
     rank = 0.0  # a float: k + rank and the division then stay in float arithmetic, twice as fast

@@ -42,8 +42,27 @@ def weighted_sum(
 
     """
     legs = weighted_legs(scores, weights=weights)
-    total = math.fsum(weight for _, weight in legs)
-    return sum_of_legs([_shares(leg, weight=weight / total) for leg, weight in legs])
+    parts = proportions([weight for _, weight in legs])
+    pairs = zip(legs, parts, strict=True)
+    return sum_of_legs([_shares(leg, weight=part) for (leg, _), part in pairs])
+
+
+def proportions(weights: Sequence[float]) -> list[float]:
+    """Each weight as a part of them all.
+
+    Args:
+        weights: Of the legs that count: finite and above 0.
+
+    Returns:
+        One number a weight, in ``(0, 1]``; they add up to 1.
+
+    Examples:
+        >>> proportions([3, 1])
+        [0.75, 0.25]
+
+    """
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
 
 
 def _shares(leg: Mapping[str, float], *, weight: float) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Self
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.last_stage import check_last
 from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.rewriting import rewritten
@@ -54,6 +55,9 @@ class RefineChain(Refine):
     """Refinements one after the other."""
 
     stages: tuple[Refine, ...]
+
+    def __post_init__(self) -> None:
+        check_last(self.stages)
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the ranking after all of them."""

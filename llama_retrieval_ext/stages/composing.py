@@ -72,6 +72,11 @@ def beside(left: object, right: object) -> Branches:
     return Branches(unique_legs([*_legs(left), *_legs(right)]))
 
 
+def is_stage(part: object) -> bool:
+    """Whether it is of a kind that ``>>`` or ``|`` takes."""
+    return _kind(part) is not None
+
+
 def _kind(part: object) -> str | None:
     found = (kind for kind, types in _KINDS.items() if isinstance(part, types))
     return next(found, None)

@@ -6,7 +6,7 @@ from typing import Final
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
@@ -15,8 +15,11 @@ from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.ahead import ahead
 from llama_retrieval_ext.stages.branches import Branches
 from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.pipeline import Pipeline
+from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rewriting import fanned_out, rewritten
+from llama_retrieval_ext.stages.shape import expression
 
 FUSION: Final = "fusion"
 
@@ -35,6 +38,7 @@ class Fused(Retriever):
         name: Name in traces and ``Hit.source``.
 
     Raises:
+        CompositionError: A leg ends with a stage that leaves the best-first order.
         ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
             range.
     """
@@ -54,6 +58,7 @@ class Fused(Retriever):
         self.fusion = fusion
         self.min_success = min_success
         legs = branches.legs
+        _check_order(legs, fusion)
         if not 0 <= min_success <= len(legs):
             raise ConfigurationError(
                 f"min_success must be between 0 and the number of legs, {len(legs)}, "
@@ -142,6 +147,25 @@ class Fused(Retriever):
 
     def __repr__(self) -> str:
         return f"{self.branches!r} >> {self.fusion!r}"
+
+
+def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
+    """Nothing, if no leg ends with a stage that leaves the best-first order."""
+    last: Refine | None = None
+    before: list[str] = []
+    for leg in legs:
+        source = leg.retriever
+        if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
+            *rest, last = source.refines
+            stages = (*source.rewrites, source.source, *rest)
+            before.append(" >> ".join(map(expression, stages)))
+        else:
+            before.append(expression(source))
+    if last is not None:
+        raise CompositionError(
+            f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "
+            f"the fusion: ({' | '.join(before)}) >> {fusion!r} >> {last!r}"
+        )
 
 
 def _ranking_name(leg: str, number: int, *, of: int) -> str:

@@ -14,6 +14,7 @@ from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.stages.last_stage import check_last
 from llama_retrieval_ext.stages.normalisation import Normalisation
 from llama_retrieval_ext.stages.operand import Operand
 from llama_retrieval_ext.stages.refine import Refine
@@ -166,6 +167,9 @@ class FusionChain(Operand):
 
     fusion: Fusion
     refines: tuple[Refine, ...]
+
+    def __post_init__(self) -> None:
+        check_last(self.refines)
 
     def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
         from llama_retrieval_ext.stages.composing import then  # noqa: PLC0415 - it knows all kinds

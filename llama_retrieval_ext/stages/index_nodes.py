@@ -12,7 +12,7 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, ordered
-from llama_retrieval_ext.stages.index_targets import Target, place, target_hits
+from llama_retrieval_ext.stages.index_targets import Sources, Target, place, target_hits
 
 
 class ScorePolicy(Enum):
@@ -66,7 +66,12 @@ class Resolver:
     response_template: str = "{response}"
 
     def resolve(
-        self, hits: Sequence[Hit], query: Query, *, inside: Sequence[str] = ()
+        self,
+        hits: Sequence[Hit],
+        query: Query,
+        *,
+        inside: Sequence[str] = (),
+        sources: Sources | None = None,
     ) -> Plan[list[Hit]]:
         """The plan for the ranking without the index nodes that lead somewhere.
 
@@ -74,10 +79,12 @@ class Resolver:
             hits: The ranking.
             query: What the hits answer; what they lead to is asked the same.
             inside: `place` of what the hits came from: an index node that leads there is a circle.
+            sources: Gets what the answers of query engines draw on.
         """
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
-        return ordered((yield from _Walk(self, query).through(hits, inside)))
+        walk = _Walk(self, query, {} if sources is None else sources)
+        return ordered((yield from walk.through(hits, inside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +111,10 @@ class _Walk:
     targets lead to each other, each is asked once and followed from few places.
     """
 
-    def __init__(self, limits: Resolver, query: Query) -> None:
+    def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
         self.limits = limits
         self.query = query
+        self.sources = sources
         self._answers: dict[str, Outcome[list[Hit]]] = {}
         self._entered: dict[str, float | None] = {}
         self._found: list[Hit] = []
@@ -168,8 +176,10 @@ class _Walk:
 
     def _task(self, where: str, door: _Door) -> Task[list[Hit]]:
         template = self.limits.response_template
-        plan = target_hits(door.index_id, door.target, self.query, template=template)
-        return Task(door.index_id, plan, enters=where)
+        plan = target_hits(
+            door.index_id, door.target, self.query, template=template, sources=self.sources
+        )
+        return Task(door.index_id, plan, enters=where, leg=door.index_id)
 
     def _behind(self, where: str, door: _Door, depth: int) -> list[_Reached]:
         outcome, best = self._answers[where], door.ways[0]

@@ -18,9 +18,13 @@ from llama_retrieval_ext.ranking import Hit, as_hit
 
 # What an index node stands for; None for an id that leads nowhere.
 Target: TypeAlias = BaseNode | NodeWithScore | BaseRetriever | BaseQueryEngine | None
+# What the answers of query engines draw on, by the id of the answer's node.
+Sources: TypeAlias = dict[str, list[Hit]]
 
 
-def target_hits(id_: str, target: Target, query: Query, *, template: str) -> Plan[list[Hit]]:
+def target_hits(
+    id_: str, target: Target, query: Query, *, template: str, sources: Sources
+) -> Plan[list[Hit]]:
     """The plan for the hits that a target gives, within the query's scope and filters.
 
     Args:
@@ -28,6 +32,7 @@ def target_hits(id_: str, target: Target, query: Query, *, template: str) -> Pla
         target: A plain node has no score.
         query: What it is asked.
         template: Text of the node made of a query engine's answer.
+        sources: Where to note what that answer draws on.
 
     Raises:
         ExecutionError: A query engine answered from outside the scope or the filters.
@@ -38,7 +43,9 @@ def target_hits(id_: str, target: Target, query: Query, *, template: str) -> Pla
     if isinstance(target, BaseQueryEngine):
         # A copy, as it may be written to, and without an embedding of who knows which model.
         response = yield _asked(target, replace(query.for_child(), embedding=None))
-        return [_answer(id_, response, query, template)]
+        answer = _answer(id_, response, query, template)
+        sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
+        return [answer]
     if target is None:
         return []
     hit = as_hit(target) if isinstance(target, NodeWithScore) else Hit(node=target)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
@@ -29,6 +30,8 @@ class LongContextReorder(Refine):
         LongContextReorder()
 
     """
+
+    keeps_order: ClassVar[bool] = False
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the same hits in that order."""

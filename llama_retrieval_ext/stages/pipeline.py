@@ -13,6 +13,7 @@ from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.ahead import ahead
+from llama_retrieval_ext.stages.last_stage import check_last
 from llama_retrieval_ext.stages.refine import Refine
 from llama_retrieval_ext.stages.retriever import Retriever
 from llama_retrieval_ext.stages.rewrite import Rewrite
@@ -35,6 +36,9 @@ class Pipeline(Retriever):
         top_k: How many hits to return when the query does not say; None for all.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces.
+
+    Raises:
+        CompositionError: Something stands behind a stage that leaves the best-first order.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Pipeline(Retriever):
         self.source = source
         self.rewrites = tuple(rewrites)
         self.refines = tuple(refines)
+        check_last([*(source.refines if isinstance(source, Pipeline) else ()), *self.refines])
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -71,7 +76,7 @@ class Pipeline(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner)
+            name_of(self.source), retrieval(self.source, inner), tells=True
         )
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 class Refine(Operand, ABC):
-    """Makes a ranking of a ranking: ``retriever >> refine``. It never invents ids."""
+    """Makes a ranking of a ranking: ``retriever >> refine``. It never invents ids.
+
+    Attributes:
+        keeps_order: Whether what it gives is best first. Nothing stands behind a stage that does
+            not: a cut would cut anywhere.
+    """
+
+    keeps_order: ClassVar[bool] = True
 
     @abstractmethod
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:

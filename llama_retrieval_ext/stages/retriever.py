@@ -4,7 +4,6 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -20,6 +19,7 @@ from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
@@ -58,6 +58,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
     empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
     `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
+
+    A composite asks its children for their own number of hits, or for the ``top_k`` of the query
+    where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
 
     A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
 
@@ -167,13 +170,19 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Answers that get better: the fused ranking after each leg, and last the whole answer.
 
-        The rankings on the way come from the outermost fusion, before anything refines them.
+        The rankings on the way come from the outermost fusion, before anything refines them, or one
+        after another from those that are asked in turn. What runs inside a leg or a foreign
+        retriever is not told.
         """
-        return stream(lambda report: self._search(Query.of(query), on_partial=_telling(report)))
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return stream(lambda report: self._search(asked, on_partial=_telling(report, top_k)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
-        return astream(lambda report: self._asearch(Query.of(query), on_partial=_telling(report)))
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, top_k)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -279,7 +288,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             hits = yield from self._plan(query)
         else:
             frame = current_frame()
-            plan = _heard(self._plan(query), None if frame is None else frame.on_partial)
+            plan = heard(self._plan(query), None if frame is None else frame.on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
         if self.object_map or not self.children:  # children have followed theirs
@@ -311,11 +320,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return nodes
 
     def _bound(self, query: Query) -> Query:
-        return query.but(
-            filters=self.filters,
-            scope=self.scope,
-            top_k=query.top_k or self.top_k,
-        )
+        own = self.top_k and max(self.top_k, query.at_least or 0)
+        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        bound.at_least = query.top_k or query.at_least  # what was asked for, not this one's default
+        return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
         """Those of the queries that will be searched for, bound, and that may wait for a batch."""
@@ -329,7 +337,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: with their own ``top_k``.
+        """The query as it goes to children: for their own number of hits, or for more if asked.
 
         An embedding that the caller brought stays only where a single embedding model is in use: it
         must not reach a leg with another.
@@ -358,17 +366,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return f"{type(self).__name__}(top_k={self.top_k})"
 
 
-def _heard(plan: Plan[list[Hit]], on_partial: OnPartial | None) -> Plan[list[Hit]]:
-    """The same plan, that still reports its partial answers when it runs as a task of its own."""
-    frame = current_frame()
-    if frame is None or on_partial is None:
-        return (yield from plan)
-    with entered(replace(frame, on_partial=on_partial)):
-        return (yield from plan)
-
-
-def _telling(report: Callable[[SearchResult], None]) -> OnPartial:
-    return lambda hits: report(SearchResult(hits))
+def _telling(report: Callable[[SearchResult], None], top_k: int | None) -> OnPartial:
+    return lambda hits: report(SearchResult(hits[:top_k]))
 
 
 def _embed_models(retriever: object) -> set[int]:

@@ -1,9 +1,9 @@
 """Fusion by the weighted sum of normalised scores."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.formulas.weighted_sum import proportions
 from llama_retrieval_ext.stages.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.normalisation import Normalisation
 
@@ -42,7 +42,8 @@ class WeightedSum(Fusion):
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""
-        total = math.fsum(leg.weight for leg in legs)
+        parts = proportions([leg.weight for leg in legs])
         return [
-            leg.weighted(self.normalise, self.unscored, weight=leg.weight / total) for leg in legs
+            leg.weighted(self.normalise, self.unscored, weight=part)
+            for leg, part in zip(legs, parts, strict=True)
         ]

@@ -195,7 +195,7 @@ def test_a_leg_that_fails_is_left_out(searched: Searched) -> None:
     given = {**legs(), "vector": FixedRetriever(error=ConnectionError("down"))}
     result = searched(IntentAdaptiveRetriever(given), "E1205")
     assert node_ids(result.hits) == ["k", "v"]
-    assert [part.where for part in result.degraded] == ["vector"]
+    assert [part.where for part in result.degraded] == ["exact/vector"]
 
 
 def test_the_scope_reaches_every_leg(searched: Searched) -> None:

@@ -9,6 +9,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.retrievers import RecursiveRetriever as TheirRecursiveRetriever
 from llama_index.core.schema import (
     BaseNode,
     ImageNode,
@@ -414,3 +415,87 @@ def test_a_node_has_the_score_of_the_reference_or_one_as_in_llama_index(
         "root", {"root": Linked(("->a", score))}, node_dict={"a": TextNode(id_="a")}
     )
     assert scores(searched(retriever, "query").hits) == [("a", expected)]
+
+
+class Sourced(CustomQueryEngine):
+    """An engine that says on what its answer draws."""
+
+    found: list[NodeWithScore]
+
+    def custom_query(self, query_str: str) -> Response:
+        return Response("25 days", source_nodes=self.found)
+
+
+AllRetrieved = Callable[
+    [RecursiveRetriever, str | QueryBundle], tuple[list[NodeWithScore], list[NodeWithScore]]
+]
+
+
+@pytest.fixture(params=["sync", "async"])
+def retrieved_all(request: pytest.FixtureRequest) -> AllRetrieved:
+    if request.param == "sync":
+        return lambda retriever, query: retriever.retrieve_all(query)
+    return lambda retriever, query: asyncio.run(retriever.aretrieve_all(query))
+
+
+def two_engines(**metadata: str) -> RecursiveRetriever:
+    def source(id_: str, score: float) -> NodeWithScore:
+        return NodeWithScore(node=TextNode(id_=id_, text=id_, metadata=metadata), score=score)
+
+    shared = source("shared", 0.1)
+    return RecursiveRetriever(
+        "root",
+        {"root": Linked(("->b", 0.9), ("own", 0.5), ("->a", 0.3), ("->b", 0.2))},
+        {
+            "a": Sourced(found=[source("a1", 0.9), shared]),
+            "b": Sourced(found=[source("b1", 0.8), shared]),
+        },
+    )
+
+
+def test_retrieve_all_also_gives_the_sources_of_the_engines(retrieved_all: AllRetrieved) -> None:
+    retriever = two_engines()
+    nodes, additional = retrieved_all(retriever, "q")
+    assert nodes == retriever.retrieve("q")
+    assert node_ids(nodes) == ["b#answer", "own", "a#answer"]
+    assert scores(additional) == [("b1", 0.8), ("shared", 0.1), ("a1", 0.9)]
+
+
+def test_retrieve_all_gives_the_sources_of_what_it_returns(retrieved_all: AllRetrieved) -> None:
+    nodes, additional = retrieved_all(two_engines(), Query("q", top_k=2))
+    assert node_ids(nodes) == ["b#answer", "own"]
+    assert node_ids(additional) == ["b1", "shared"]
+
+
+def test_retrieve_all_without_engines_has_no_additional_nodes(retrieved_all: AllRetrieved) -> None:
+    retriever = RecursiveRetriever("root", {"root": Linked(("own", 0.5))})
+    nodes, additional = retrieved_all(retriever, "q")
+    assert (node_ids(nodes), additional) == (["own"], [])
+    assert retrieved_all(retriever, " ") == ([], [])
+
+
+def test_retrieve_all_keeps_to_the_scope(retrieved_all: AllRetrieved) -> None:
+    retriever = two_engines(tenant_id="globex")
+    assert retrieved_all(retriever, Query("q", scope=Scope("acme"))) == ([], [])
+    _, additional = retrieved_all(two_engines(tenant_id="acme").for_scope(Scope("acme")), "q")
+    assert node_ids(additional) == []
+
+
+def test_retrieve_all_leaves_the_sources_as_they_are(retrieved_all: AllRetrieved) -> None:
+    retriever = two_engines()
+    _, first = retrieved_all(retriever, "q")
+    first[0].score = 99.0
+    _, again = retrieved_all(retriever, "q")
+    assert again[0].score == 0.8
+
+
+def test_retrieve_all_gives_what_llama_index_gives() -> None:
+    ours = two_engines()
+    engines = {
+        id_: each for id_, each in ours._targets.items() if isinstance(each, CustomQueryEngine)
+    }
+    theirs = TheirRecursiveRetriever("root", {"root": ours.children[0]}, dict(engines))
+    expected_nodes, expected = theirs.retrieve_all(QueryBundle("q"))
+    nodes, additional = ours.retrieve_all(QueryBundle("q"))
+    assert [hit.get_content() for hit in nodes] == [hit.get_content() for hit in expected_nodes]
+    assert scores(additional) == scores(expected)

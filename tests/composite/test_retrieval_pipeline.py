@@ -1,6 +1,7 @@
 """A pipeline built stage by stage is the pipeline that the operators give."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -78,3 +79,11 @@ def test_a_pipeline_that_is_not_finished_says_what_it_needs(stages: tuple[object
         pipeline = pipeline.add_stage(stage)
     with pytest.raises(CompositionError, match="it needs a retriever"):
         pipeline.retrieve("query")
+
+
+@pytest.mark.parametrize("part", [3, None, "retriever", Top])
+def test_what_is_no_stage_is_refused_at_once(part: object) -> None:
+    with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
+        RetrievalPipeline("faq").add_stage(part)
+    with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
+        RetrievalPipeline("faq").add_stage(FakeRetriever()).add_stage(part)

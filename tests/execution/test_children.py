@@ -97,7 +97,7 @@ def test_what_a_foreign_leg_finds_outside_the_scope_is_dropped_and_reported(
     result = search(fused(leg), Query("query", scope=ACME))
     assert node_ids(result.hits) == ["acme-en", "acme-zh"]
     (missing,) = result.degraded
-    assert missing.where == "FakeRetriever"
+    assert missing.where == "leg 0/FakeRetriever"
     assert missing.reason.startswith("2 of 4 hits were outside the query's scope or filters")
 
 

@@ -179,7 +179,7 @@ def test_the_time_of_a_query_reaches_through_a_foreign_composite(
         result = search(fused(Passes(inner)), Query("query", timeout_s=0.2))
     assert clock.took < 0.55
     assert node_ids(result.hits) == ["a"]
-    assert [part.where for part in result.degraded] == ["leg 0"]
+    assert [part.where for part in result.degraded] == ["leg 0/leg 0"]
 
 
 def test_a_query_within_a_query_has_no_more_time_than_it(

@@ -32,7 +32,7 @@ def test_a_leg_that_is_left_out_is_an_event_of_llama_index(fused: Composite, way
             asyncio.run(retriever.aretrieve("query"))
         else:
             getattr(retriever, way)("query")
-    (event,) = degradations(recording, "broken here")
+    (event,) = degradations(recording, "leg 0/broken here")
     assert event.reason == "ConnectionError: down"
 
 
@@ -40,7 +40,7 @@ def test_an_event_belongs_to_the_span_of_the_composite_it_happened_in(fused: Com
     inner = fused(Leg("broken there", FakeRetriever(error=OSError("down"))), FakeRetriever())
     with recorded() as recording:
         fused(inner, FakeRetriever()).retrieve("query")
-    (event,) = degradations(recording, "broken there")
+    (event,) = degradations(recording, "leg 0/broken there")
     (span,) = [each for each in recording.spans if each.id_ == event.span_id]
     assert span.instance is inner
 

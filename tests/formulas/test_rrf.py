@@ -3,7 +3,7 @@ import math
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank, reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 
 
 def test_the_score_is_the_sum_of_reciprocal_ranks() -> None:
@@ -45,20 +45,7 @@ def test_the_rankings_are_left_as_they_are() -> None:
     assert rankings == [["b", "a"], ["a"]]
 
 
-def test_the_shares_of_the_legs_are_the_fused_score() -> None:
-    fused = reciprocal_rank_fusion([["a", "b"], ["b"]], k=7, weights=[0.7, 0.3])
-    assert fused["b"] == reciprocal_rank(2, k=7, weight=0.7) + reciprocal_rank(1, k=7, weight=0.3)
-    assert reciprocal_rank(3) == 1 / 63
-
-
 @pytest.mark.parametrize("k", [-1.0, math.nan, math.inf])
 def test_a_k_that_cannot_work_is_refused(k: float) -> None:
     with pytest.raises(ConfigurationError, match="k must be a finite number of 0 or more"):
         reciprocal_rank_fusion([["a"]], k=k)
-    with pytest.raises(ConfigurationError, match="60 is the value of the paper"):
-        reciprocal_rank(1, k=k)
-
-
-def test_a_rank_below_one_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the best hit has rank 1"):
-        reciprocal_rank(0)

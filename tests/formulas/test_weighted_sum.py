@@ -3,7 +3,7 @@ import math
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+from llama_retrieval_ext.formulas.weighted_sum import proportions, weighted_sum
 
 
 def test_without_weights_it_is_the_mean_over_the_legs() -> None:
@@ -50,3 +50,9 @@ def test_a_score_that_is_not_finite_is_refused() -> None:
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="got 1 weights for 2 rankings"):
         weighted_sum([{"a": 1.0}, {"a": 1.0}], weights=[1.0])
+
+
+def test_proportions_add_up_to_one() -> None:
+    assert proportions([6, 2]) == [6 / 8, 2 / 8]
+    assert proportions([5e-324, 5e-324]) == [0.5, 0.5]
+    assert proportions([]) == []

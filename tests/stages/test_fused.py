@@ -375,12 +375,40 @@ def test_sync_only_foreign_legs_leave_the_event_loop_free() -> None:
 def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
     inner = Pipeline(good(), top_k=1, name="inner")
     outer = Pipeline(inner, refines=[Top(5)], name="outer")
-    result = searched(outer, Query("query", top_k=5))
+    result = searched(outer, "query")
     assert node_ids(result.hits) == ["a"]
     assert result.hits[0].source == "good"
+
+
+def test_a_limit_inside_gives_way_to_a_query_for_more(searched: Searched) -> None:
+    outer = Pipeline(Pipeline(good(), top_k=1), refines=[Top(5)])
+    assert len(searched(outer, Query("query", top_k=5)).hits) == len(good().retrieve("query"))
 
 
 def test_a_notebook_draws_the_shape() -> None:
     shape = (FakeRetriever([("a", 0.9)]) >> Top(1))._repr_mimebundle_()
     assert shape["text/plain"].startswith("Top(k=1)")
     assert shape["text/vnd.mermaid"].startswith("flowchart")
+
+
+def test_min_success_counts_legs_whatever_each_is_asked(searched: Searched) -> None:
+    legs = Wordings(("x", "y", "z")) >> branches(good(), broken())
+    assert searched(Fused(legs, RRF(), min_success=1), "query").hits
+    with pytest.raises(TooFewLegsError, match="1 of 2 legs answered, at least 2 must"):
+        searched(Fused(legs, RRF(), min_success=2), "query")
+
+
+class OnlyX(FakeRetriever):
+    """Fails unless it is asked x."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if query_bundle.query_str != "x":
+            raise ConnectionError("down")
+        return self._answer()
+
+
+def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) -> None:
+    legs = Wordings(("x", "y", "z")) >> branches(good(), OnlyX([("c", 0.9)]))
+    result = searched(Fused(legs, RRF(), min_success=2), "query")
+    assert "c" in node_ids(result.hits)
+    assert len(result.degraded) == 2

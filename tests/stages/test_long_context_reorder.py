@@ -1,11 +1,20 @@
 """`LongContextReorder`: the best hits where a language model looks."""
 
-import pytest
+import re
 
+import pytest
+from llama_index.core.postprocessor import SimilarityPostprocessor
+
+from llama_retrieval_ext.composite.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.long_context_reorder import LongContextReorder
+from llama_retrieval_ext.stages.pipeline import Pipeline
+from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.top import Top
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 
 
 @pytest.mark.parametrize(
@@ -31,3 +40,36 @@ def test_scores_stay_with_their_hits() -> None:
 
 def test_its_representation_is_its_expression() -> None:
     assert eval(repr(LongContextReorder())) == LongContextReorder()
+
+
+def test_nothing_stands_behind_it() -> None:
+    reorder, source = LongContextReorder(), FixedRetriever([("a", 0.9)], name="a")
+    advice = re.escape("put it last: Top(k=5) >> LongContextReorder()")
+    with pytest.raises(CompositionError, match=advice):
+        reorder >> Top(5)
+    with pytest.raises(CompositionError, match=advice):
+        source >> reorder >> Top(5)
+    with pytest.raises(CompositionError, match=re.escape("Top(k=9) >> Top(k=5) >> Long")):
+        source >> (Top(9) >> reorder) >> Top(5)
+    with pytest.raises(CompositionError, match=advice):
+        RRF() >> reorder >> Top(5)
+    with pytest.raises(CompositionError, match=advice):
+        Pipeline(source, refines=[reorder, Top(5)])
+    with pytest.raises(CompositionError, match=advice):
+        Pipeline(source, refines=[reorder], name="named") >> Top(5)
+    with pytest.raises(CompositionError, match="put it last"):
+        source >> reorder >> SimilarityPostprocessor(similarity_cutoff=0.5)
+    with pytest.raises(CompositionError, match="put it last"):
+        RetrievalPipeline("built").add_stage(source).add_stage(reorder).add_stage(Top(5))
+
+
+def test_once_is_enough() -> None:
+    with pytest.raises(CompositionError, match=re.escape("write LongContextReorder() once")):
+        LongContextReorder() >> LongContextReorder()
+
+
+def test_what_it_leaves_is_not_fused() -> None:
+    reordered = FixedRetriever([("a", 0.9)], name="a") >> LongContextReorder()
+    with pytest.raises(CompositionError, match="behind the fusion") as caught:
+        (reordered | FixedRetriever(name="b")) >> RRF()
+    assert str(caught.value).endswith("(a | b) >> RRF(k=60.0) >> LongContextReorder()")

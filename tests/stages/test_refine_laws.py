@@ -173,5 +173,5 @@ def test_fewer_picks_of_mmr_are_the_first_of_more(hits: list[Hit], top_k: int) -
 
 @pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
 def test_every_stage_composes_and_tells_what_it_is(stage: Refine) -> None:
-    assert repr(stage >> Top(3)) == f"{stage!r} >> Top(k=3)"
+    assert repr(Top(3) >> stage) == f"Top(k=3) >> {stage!r}"
     assert " at 0x" not in repr(stage)

@@ -6,6 +6,7 @@ from typing import assert_type
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
+import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.branches import Branches, branches
 from llama_retrieval_ext.stages.fused import Fused
@@ -54,5 +55,6 @@ def right(
     assert_type(fan_out >> leg, Branches)
     assert_type(fan_out >> (theirs | b) >> RRF(), Fused)
     assert_type(((a | b) >> RRF() >> Top(9) | a) >> RRF(), Fused)
+    assert_type(llama_retrieval_ext.Top(3), Top)
     llama_index: BaseRetriever = (a | b) >> RRF() >> Top(3)
     del llama_index

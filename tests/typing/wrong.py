@@ -4,6 +4,8 @@
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
+import llama_retrieval_ext
+from llama_retrieval_ext import HybridRetreiver  # wrong
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.branches import branches
 from llama_retrieval_ext.stages.fused import Fused
@@ -73,3 +75,9 @@ def wrong(
     Fused(a, RRF())  # wrong
     Pipeline(a | b)  # wrong
     Pipeline(a, refines=[RRF()])  # wrong
+
+
+def misspelled() -> None:
+    """A public name that there is not."""
+    llama_retrieval_ext.Tpo(3)  # wrong
+    HybridRetreiver("embedded::memory:")

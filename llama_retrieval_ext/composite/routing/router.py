@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
-from llama_retrieval_ext.execution.legs import MISTAKES, Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
@@ -189,15 +189,27 @@ class RouterRetriever(Retriever):
         """The fused answers of some routes; None when every one of them failed."""
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
-        answers = yield from ask(list(asks.values()), min_success=min_success)
-        rankings: dict[str, Sequence[NodeWithScore]] = {
-            name: answer for name, answer in zip(asks, answers, strict=True) if answer is not None
-        }
+        frame = current_frame()
+        tell = None if frame is None or len(selections) == 1 else frame.on_partial
+
+        def told(answers: Answers) -> None:
+            if tell is not None:
+                tell(self._fused(selections, _answered(asks, answers)))
+
+        answers = yield from ask(
+            list(asks.values()), min_success=min_success, on_answer=tell and told
+        )
+        rankings = _answered(asks, answers)
         if not rankings:
             return None
         if len(selections) == 1:
             ((name, only),) = rankings.items()
             return in_order([as_hit(hit, source=name) for hit in only])
+        return self._fused(selections, rankings)
+
+    def _fused(
+        self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
+    ) -> list[Hit]:
         weights = {
             each.name: self.weights[each.name]
             * (each.confidence if self.weigh_by_confidence else 1.0)
@@ -212,6 +224,11 @@ class RouterRetriever(Retriever):
 
     def __repr__(self) -> str:
         return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
+
+
+def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:
+    """What the routes that answered found, by name."""
+    return {name: found for name, found in zip(asks, answers, strict=True) if found is not None}
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:
