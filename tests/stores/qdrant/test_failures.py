@@ -161,9 +161,6 @@ async def _count(store: QdrantStore) -> int:
     return len(await store.aget_nodes())
 
 
-# Connections that are kept open belong to a loop that is gone; nobody can close them.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(fake: FakeServer) -> None:
     found, connections = _asked_on_three_loops(fake)
     gc.collect()
