@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.servers.given import given_hosts
+
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
@@ -31,14 +33,12 @@ _SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    hosts = given_hosts()
     for item in items:
         if any(part in item.path.as_posix() for part in _SLOW):
             item.add_marker(pytest.mark.slow)
-        if "tests/stores/qdrant/" in item.path.as_posix():
-            # An AsyncQdrantClient whose loop has ended cannot close its sockets.
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-            )
+        if hosts and "tests/stores/" in item.path.as_posix():
+            item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 What is fetched is Elastic's own distribution for integration tests; it needs Java 17, no Docker. To
 fetch it before the tests run: ``python -m tests.servers.elasticsearch``.
+
+``LLAMA_RETRIEVAL_ELASTICSEARCH_URL`` names a server of the user's own, as ``http://host:9200``; it
+has to do without credentials. What the tests make there, they remove.
 """
 
 import atexit
@@ -21,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
+from tests.servers.given import given_server, reachable
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
 USER = "elastic"
@@ -72,8 +76,10 @@ class Server:
 @pytest.fixture(scope="session")
 def elasticsearch_url() -> str:
     """The base URL of a server, the same for the whole session."""
-    given = os.environ.get(URL_VARIABLE)
-    return given.rstrip("/") if given else _started("").url
+    given = given_server(URL_VARIABLE, "elasticsearch")
+    if given:
+        return reachable(URL_VARIABLE, given).replace("elasticsearch", "http", 1).rstrip("/")
+    return _started("").url
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Indices on a real server, each gone after its test."""
 
-import importlib.util
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from tests.stores.elasticsearch.asking import Opener
 
 __all__ = ["elasticsearch_url", "secured_elasticsearch"]
-
-# Without the extra there is nothing to import.
-collect_ignore_glob = ["*.py"] if importlib.util.find_spec("elasticsearch") is None else []
 
 # With one server and a copy to keep, an index would never be whole.
 ALONE = {"number_of_replicas": 0}

@@ -5,7 +5,6 @@ import http.server
 import threading
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -25,16 +24,17 @@ from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
+from tests.servers.given import local_port
 
 QUERY = Query("word", embedding=[1.0, 0.0])
 
 
 @pytest.fixture
 def forwarder(elasticsearch_url: str) -> Iterator[Forwarder]:
-    parts = urlsplit(elasticsearch_url)
-    if parts.hostname not in ("127.0.0.1", "localhost") or parts.scheme != "http":
-        pytest.skip("the server is not on this machine")
-    with Forwarder(parts.port or 9200) as forwarder:
+    port = local_port(elasticsearch_url)
+    if port is None:
+        pytest.skip("the server is not on this machine, or speaks TLS")
+    with Forwarder(port) as forwarder:
         yield forwarder
 
 

@@ -4,9 +4,6 @@ import math
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("pymilvus")
-
 from hypothesis import HealthCheck, given, settings
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
