@@ -8,6 +8,7 @@ has to do without credentials. What the tests make there, they remove.
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -33,6 +34,7 @@ _DISTRIBUTION = Artifact(
     "org.elasticsearch.distribution.integ-test-zip:elasticsearch:8.19.21:zip",
     "215d5f3dbf0609a149f6218a9e47b6ae2df34ebbff3c5754e35f15a5e5393c8a",
 )
+_failures: list[Exception] = []
 _START_S = 90
 _STOP_S = 20
 _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
@@ -89,6 +91,13 @@ def secured_elasticsearch() -> tuple[str, str]:
     return _started(password).url, password
 
 
+def prefetch() -> None:
+    """Fetch what the fixtures start, if they will: no test is charged for a slow download."""
+    if not os.environ.get(URL_VARIABLE) and not missing_tools():
+        with contextlib.suppress(ConnectionError):  # which the fixtures tell
+            _home()
+
+
 @functools.cache  # whoever asks, and from wherever the fixtures are imported: one server a session
 def _started(password: str) -> Server:
     reason = missing_tools()
@@ -128,7 +137,7 @@ def start(*, password: str = "") -> Server:
 
 def _home() -> Path:
     """The unpacked distribution, the same for all servers."""
-    archive = fetched(_DISTRIBUTION)
+    archive = _archive()
     home = cache() / archive.stem
     with locked(home):
         if not (home / "bin/elasticsearch").exists():
@@ -144,6 +153,16 @@ def _home() -> Path:
                     (unpacked / name).mkdir(exist_ok=True)
                 unpacked.rename(home)
     return home
+
+
+def _archive() -> Path:
+    if not _failures:
+        try:
+            return fetched(_DISTRIBUTION)
+        except (ConnectionError, subprocess.TimeoutExpired) as error:
+            _failures.append(error)
+    # What has failed for minutes is not tried again for the next test.
+    raise ConnectionError(f"Elasticsearch could not be fetched: {_failures[0]}")
 
 
 def _prepare(home: Path, folder: Path, *, secured: bool) -> None:
