@@ -49,7 +49,7 @@ def forwarder(milvus_url: str) -> Iterator[Forwarder]:
 
 @pytest.fixture
 def through(forwarder: Forwarder) -> Iterator[MilvusStore]:
-    url = f"milvus://127.0.0.1:{forwarder.port}/failures?timeout_s=1"
+    url = f"milvus://127.0.0.1:{forwarder.port}/failures?timeout_s=2"
     with open_milvus(url) as store:
         store.add([_node("a")])
         yield store
@@ -76,7 +76,7 @@ def test_a_silent_server_costs_no_more_than_the_query_has(
     started = time.monotonic()
     with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
         retriever.retrieve(QUERY.but(timeout_s=0.3))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 1.8
     with pytest.raises(StoreUnavailableError):
         retriever.retrieve(QUERY)
     forwarder.down()
