@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.servers.given import given_hosts
+
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
@@ -14,14 +16,21 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
-# What starts processes or servers, or compiles: `pytest -m "not slow"` leaves it out.
+# What starts processes or servers, compiles, or takes seconds to try much: `pytest -m "not slow"`
+# leaves it out.
 _SLOW = (
+    "tests/basic/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli/",
+    "tests/composite/test_threads.py::test_eight_threads",
+    "tests/ingest/test_crashes",
     "tests/ingest/test_kill",
     "tests/reference/",
     "tests/stores/elasticsearch/",
+    "tests/stores/embedded/test_conditions.py::test_the_engine_agrees_on_any_metadata",
+    "tests/stores/embedded/test_conditions.py::test_the_engine_finds_what_matches_among_many",
     "tests/stores/embedded/test_crashes",
     "tests/stores/embedded/test_sharing",
+    "tests/stores/embedded/test_threads",
     "tests/stores/milvus/",
     "tests/stores/qdrant/",
     "tests/test_public_api",
@@ -31,14 +40,12 @@ _SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    hosts = given_hosts()
     for item in items:
-        if any(part in item.path.as_posix() for part in _SLOW):
+        if item.nodeid.startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
-        if "tests/stores/qdrant/" in item.path.as_posix():
-            # An AsyncQdrantClient whose loop has ended cannot close its sockets.
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-            )
+        if hosts and "tests/stores/" in item.path.as_posix():
+            item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
 
 
 @pytest.fixture

@@ -102,7 +102,10 @@ def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
     outcomes = [step.run() for step in steps[-1:]]
     # What no thread has begun by now is done here as well. While short tasks keep the interpreter
     # busy, a thread only waits for it, and to wait for that thread costs more than they do.
-    taken = [step.run() if future.cancel() else None for step, future in zip(steps, futures)]
+    taken = [
+        step.run() if future.cancel() else None
+        for step, future in zip(steps, futures, strict=False)
+    ]
     return [mine or future.result() for mine, future in zip(taken, futures, strict=True)] + outcomes
 
 

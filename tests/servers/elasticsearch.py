@@ -2,9 +2,13 @@
 
 What is fetched is Elastic's own distribution for integration tests; it needs Java 17, no Docker. To
 fetch it before the tests run: ``python -m tests.servers.elasticsearch``.
+
+``LLAMA_RETRIEVAL_ELASTICSEARCH_URL`` names a server of the user's own, as ``http://host:9200``; it
+has to do without credentials. What the tests make there, they remove.
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -21,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
+from tests.servers.given import given_server, reachable
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
 USER = "elastic"
@@ -29,6 +34,7 @@ _DISTRIBUTION = Artifact(
     "org.elasticsearch.distribution.integ-test-zip:elasticsearch:8.19.21:zip",
     "215d5f3dbf0609a149f6218a9e47b6ae2df34ebbff3c5754e35f15a5e5393c8a",
 )
+_failures: list[Exception] = []
 _START_S = 90
 _STOP_S = 20
 _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
@@ -72,8 +78,10 @@ class Server:
 @pytest.fixture(scope="session")
 def elasticsearch_url() -> str:
     """The base URL of a server, the same for the whole session."""
-    given = os.environ.get(URL_VARIABLE)
-    return given.rstrip("/") if given else _started("").url
+    given = given_server(URL_VARIABLE, "elasticsearch")
+    if given:
+        return reachable(URL_VARIABLE, given).replace("elasticsearch", "http", 1).rstrip("/")
+    return _started("").url
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +89,13 @@ def secured_elasticsearch() -> tuple[str, str]:
     """The base URL of a server that asks for credentials, and the password of `USER`."""
     password = "not-a-secret-in-tests"
     return _started(password).url, password
+
+
+def prefetch() -> None:
+    """Fetch what the fixtures start, if they will: no test is charged for a slow download."""
+    if not os.environ.get(URL_VARIABLE) and not missing_tools():
+        with contextlib.suppress(ConnectionError):  # which the fixtures tell
+            _home()
 
 
 @functools.cache  # whoever asks, and from wherever the fixtures are imported: one server a session
@@ -122,7 +137,7 @@ def start(*, password: str = "") -> Server:
 
 def _home() -> Path:
     """The unpacked distribution, the same for all servers."""
-    archive = fetched(_DISTRIBUTION)
+    archive = _archive()
     home = cache() / archive.stem
     with locked(home):
         if not (home / "bin/elasticsearch").exists():
@@ -138,6 +153,16 @@ def _home() -> Path:
                     (unpacked / name).mkdir(exist_ok=True)
                 unpacked.rename(home)
     return home
+
+
+def _archive() -> Path:
+    if not _failures:
+        try:
+            return fetched(_DISTRIBUTION)
+        except (ConnectionError, subprocess.TimeoutExpired) as error:
+            _failures.append(error)
+    # What has failed for minutes is not tried again for the next test.
+    raise ConnectionError(f"Elasticsearch could not be fetched: {_failures[0]}")
 
 
 def _prepare(home: Path, folder: Path, *, secured: bool) -> None:

@@ -1,22 +1,25 @@
 """A Milvus that speaks gRPC: by URL from the environment, or Milvus Lite as a server, started here.
 
-It listens on this machine alone.
+What is started here listens on this machine alone. ``LLAMA_RETRIEVAL_MILVUS_URL`` names a server of
+the user's own, as ``http://host:19530``, or ``milvus://host:19530?token_env=NAME`` for one that
+asks for credentials. What the tests make there, they remove.
 """
 
 import atexit
 import functools
 import importlib.util
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.servers.artifact import own_folder
+from tests.servers.given import given_server, reachable
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
 
@@ -54,9 +57,9 @@ class Server:
 
 @pytest.fixture(scope="session")
 def milvus_url() -> str:
-    """The base URL of a server, the same for the whole session: add ``/collection``."""
-    given = os.environ.get(URL_VARIABLE)
-    return given.rstrip("/") if given else _started().url
+    """The base URL of a server, the same for the whole session; see `collection_url`."""
+    given = given_server(URL_VARIABLE, "milvus")
+    return reachable(URL_VARIABLE, given) if given else _started().url
 
 
 @functools.cache  # whoever asks, and from wherever the fixture is imported: one server a session
@@ -81,7 +84,7 @@ def start(*, port: int | None = None, folder: Path | None = None) -> Server:
         folder: With what it wrote before; None for a new one.
     """
     port = port or free_port()
-    folder = folder or Path(tempfile.mkdtemp(prefix="milvus-lite-"))
+    folder = folder or own_folder("milvus-lite")
     command = [sys.executable, "-c", _PROGRAM, "server", "--data-dir", str(folder / "data")]
     with (folder / "output.log").open("wb") as log:
         process = subprocess.Popen(

@@ -24,7 +24,8 @@ _LITE: Final = "milvus_lite"
 _OPTIONS: Final = {
     "grpc.use_local_subchannel_pool": 1,
     "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.min_reconnect_backoff_ms": 100,
+    # Not a pause: how long one attempt to connect may take, at least. Machines are slow at times.
+    "grpc.min_reconnect_backoff_ms": 5000,
     "grpc.max_reconnect_backoff_ms": 1000,
 }
 

@@ -81,7 +81,13 @@ def connected(address: Address) -> tuple[Connection, QdrantClient, Callable[[], 
             raise
         raise meant from error
     aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
-    return Connection(client, aclient, where=where), client, close
+    connection = Connection(client, aclient, where=where)
+
+    def close_all() -> None:
+        connection.close_async()
+        close()
+
+    return connection, client, close_all
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from threading import RLock
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from qdrant_client import AsyncQdrantClient, QdrantClient
 from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
@@ -12,6 +12,7 @@ from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.qdrant.failures import meaning
+from llama_retrieval_ext.stores.qdrant.loop_clients import LoopClients
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk, Work
 
 T = TypeVar("T")
@@ -44,9 +45,7 @@ class Connection:
         self._client = client
         self._aclient = aclient
         self._lock = _lock_of(inner) if self.is_local else None
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncQdrantClient] = (
-            WeakKeyDictionary()
-        )
+        self._by_loop = LoopClients(lambda: AsyncQdrantClient(**_options(aclient)))
 
     def call(self, talk: Callable[[], Talk[T]]) -> Call[T]:
         """What a plan yields to have a talk carried out."""
@@ -83,6 +82,10 @@ class Connection:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
+    def close_async(self) -> None:
+        """Close the clients of event loops."""
+        self._by_loop.close()
+
     def _answer(self, wanted: Request | Work) -> object:
         if isinstance(wanted, Work):
             return wanted.function()
@@ -96,21 +99,13 @@ class Connection:
     async def _aanswer(self, wanted: Request | Work) -> object:
         if isinstance(wanted, Work):
             return await asyncio.to_thread(wanted.function)
-        return await _called(self._client_of_this_loop(), wanted)
+        return await _called(await self._by_loop.of_this_loop(), wanted)
 
     def _sync_client(self) -> QdrantClient:
         if self._client is None:
             self._client = QdrantClient(**_options(self._aclient))
+            finalize(self, self._client.close)  # who has made the other does not know of this one
         return self._client
-
-    def _client_of_this_loop(self) -> AsyncQdrantClient:
-        # The connections it keeps open belong to the event loop they were opened on: with one
-        # client, a second asyncio.run would fail with "Event loop is closed".
-        loop = asyncio.get_running_loop()
-        client = self._by_loop.get(loop)
-        if client is None:
-            client = self._by_loop[loop] = AsyncQdrantClient(**_options(self._aclient))
-        return client
 
     def _meant(self, error: Exception) -> Exception:
         meant = meaning(error, self.where)

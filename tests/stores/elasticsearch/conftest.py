@@ -1,13 +1,13 @@
 """Indices on a real server, each gone after its test."""
 
-import importlib.util
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers.elasticsearch import elasticsearch_url, secured_elasticsearch
+from tests.servers.elasticsearch import elasticsearch_url, prefetch, secured_elasticsearch
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["elasticsearch_url", "secured_elasticsearch"]
 
-# Without the extra there is nothing to import.
-collect_ignore_glob = ["*.py"] if importlib.util.find_spec("elasticsearch") is None else []
-
 # With one server and a copy to keep, an index would never be whole.
 ALONE = {"number_of_replicas": 0}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    here = Path(__file__).parent
+    chosen = any(item.path.is_relative_to(here) for item in session.items)
+    if chosen and not session.config.option.collectonly:
+        prefetch()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Stores in files of Milvus Lite and on a server, and nodes to put into them."""
 
-import importlib.util
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.servers.given import collection_url
 from tests.servers.milvus import milvus_url
 
 if TYPE_CHECKING:
@@ -15,13 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["milvus_url"]
 
-# Without the extra there is nothing to import.
-collect_ignore_glob = ["*.py"] if importlib.util.find_spec("pymilvus") is None else []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> "Iterator[MilvusStore]":
-    from llama_retrieval_ext.stores.milvus.opening import open_milvus  # noqa: PLC0415 - as above
+    from llama_retrieval_ext.stores.milvus.opening import open_milvus  # noqa: PLC0415 - an extra
 
     with open_milvus(f"milvus:{tmp_path}/kb.db") as opened:
         yield opened
@@ -32,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A new collection: in a file, and on a server."""
     if request.param == "file":
         return f"milvus:{tmp_path}/kb.db"
-    return f"{request.getfixturevalue('milvus_url')}/t{uuid.uuid4().hex}"
+    return collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
 
 
 @pytest.fixture

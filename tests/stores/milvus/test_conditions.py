@@ -3,9 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("pymilvus")
-
 from hypothesis import given
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator

@@ -4,9 +4,6 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("pymilvus")
-
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
@@ -19,6 +16,7 @@ from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.servers.given import collection_url
 
 MODEL = FakeEmbedding()
 
@@ -42,7 +40,7 @@ class TestInProcess(BackendContract):
 
 @pytest.fixture(scope="module")
 def on_server(milvus_url: str) -> Iterator[MilvusBackend]:
-    with open_milvus(f"{milvus_url}/t{uuid.uuid4().hex}") as store:
+    with open_milvus(collection_url(milvus_url, f"t{uuid.uuid4().hex}")) as store:
         store.add(sample_nodes(MODEL))
         yield MilvusBackend(store)
         store.clear()

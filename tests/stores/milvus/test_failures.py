@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pymilvus")
-
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
@@ -23,6 +20,7 @@ from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from tests.servers.forwarder import Forwarder
+from tests.servers.given import local_port
 from tests.servers.milvus import free_port, require_lite, start
 
 QUERY = Query("leave", embedding=[1.0, 0.0])
@@ -42,15 +40,16 @@ def _node(node_id: str) -> TextNode:
 
 @pytest.fixture
 def forwarder(milvus_url: str) -> Iterator[Forwarder]:
-    if "127.0.0.1" not in milvus_url:
-        pytest.skip("the server is not on this machine")
-    with Forwarder(int(milvus_url.rpartition(":")[2])) as forwarder:
+    port = local_port(milvus_url)
+    if port is None:
+        pytest.skip("the server is not on this machine, or speaks TLS")
+    with Forwarder(port) as forwarder:
         yield forwarder
 
 
 @pytest.fixture
 def through(forwarder: Forwarder) -> Iterator[MilvusStore]:
-    url = f"milvus://127.0.0.1:{forwarder.port}/failures?timeout_s=1"
+    url = f"milvus://127.0.0.1:{forwarder.port}/failures?timeout_s=2"
     with open_milvus(url) as store:
         store.add([_node("a")])
         yield store
@@ -77,7 +76,7 @@ def test_a_silent_server_costs_no_more_than_the_query_has(
     started = time.monotonic()
     with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
         retriever.retrieve(QUERY.but(timeout_s=0.3))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 1.8
     with pytest.raises(StoreUnavailableError):
         retriever.retrieve(QUERY)
     forwarder.down()

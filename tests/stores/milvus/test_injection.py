@@ -1,12 +1,10 @@
 """Nothing in a value, a key, an id or a delete target can mean more than itself."""
 
 import random
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-
-pytest.importorskip("pymilvus")
-
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -26,6 +24,7 @@ from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from llama_retrieval_ext.stores.milvus.targets import expression_for
 from llama_retrieval_ext.stores.target import Target
+from tests.servers.given import collection_url
 
 EQ = FilterOperator.EQ
 PIECES = [
@@ -53,7 +52,7 @@ def backend(
 ) -> Iterator[MilvusBackend]:
     url = f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db"
     if request.param == "server":
-        url = f"{request.getfixturevalue('milvus_url')}/injection"
+        url = collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
     with open_milvus(url) as store:
         store.clear()
         store.add([_node("n1", "acme", "public"), _node("n2", "globex", "secret")])

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pymilvus")
-
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.address import Address, parsed_address
 from llama_retrieval_ext.stores.milvus.opening import open_milvus

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +31,7 @@ class FakeServer:
         self.requests: list[tuple[str, str, str]] = []  # method, path, body
         self.status: int | None = None  # answer this instead
         self.delay_s = 0.0
+        self.ended = threading.Event()
         self.key: str | None = None
         self.version = "1.20.0"
         self.connections = 0
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
         fake = self.fake
         fake.requests.append((method, self.path, body))
-        time.sleep(fake.delay_s)
+        fake.ended.wait(fake.delay_s)
         if fake.status is not None:
             self._send(fake.status, {"status": {"error": "told to"}})
         elif fake.key is not None and self.headers.get("api-key") != fake.key:
@@ -177,8 +177,10 @@ def serving(fake: FakeServer, *, port: int = 0) -> Iterator[FakeServer]:
         fake.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
+        fake.ended.clear()
         try:
             yield fake
         finally:
+            fake.ended.set()
             server.shutdown()
             thread.join()

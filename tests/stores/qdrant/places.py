@@ -1,7 +1,8 @@
 """Every Qdrant there is to test on: local mode, its client over HTTP, and a server if one is named.
 
-``LLAMA_RETRIEVAL_QDRANT_URL`` names a server, as ``qdrant://host:6333``; each store has a
-collection of its own there, which is removed.
+``LLAMA_RETRIEVAL_QDRANT_URL`` names a server, as ``http://host:6333``, or
+``qdrant://host:6333?api_key_env=NAME`` for one that asks for a key; each store has a collection of
+its own there, which is removed. The package registries have no server to start here.
 """
 
 import os
@@ -11,10 +12,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from tests.servers.given import collection_url, given_server, reachable
 from tests.stores.qdrant.fake_server import FakeServer, serving
 
-SERVER = os.environ.get("LLAMA_RETRIEVAL_QDRANT_URL", "").rstrip("/")
-PLACES = ["memory", "path", "http", *(["server"] if SERVER else [])]
+URL_VARIABLE = "LLAMA_RETRIEVAL_QDRANT_URL"
+PLACES = ["memory", "path", "http", *(["server"] if os.environ.get(URL_VARIABLE) else [])]
 
 
 @contextmanager
@@ -30,8 +32,8 @@ def place(kind: str, directory: Path) -> Iterator[str]:
             with serving(FakeServer()) as fake:
                 yield f"qdrant://{fake.host}/{name}"
         case _:
-            base, _, options = SERVER.partition("?")
-            url = f"{base}/{name}" + (f"?{options}" if options else "")
+            server = reachable(URL_VARIABLE, given_server(URL_VARIABLE, "qdrant"))
+            url = collection_url(server, name)
             yield url
             with QdrantStore(url) as store:
                 store.clear()

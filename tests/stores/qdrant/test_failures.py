@@ -30,6 +30,7 @@ from tests.stores.qdrant.fake_server import KEY, FakeServer, serving
 from tests.stores.qdrant.foreign_stores import foreign_store, nodes_with_uuids
 
 MODEL = FakeEmbedding()
+LONG_S = 60  # what nobody waits for, however slow the machine is
 
 
 def free_port() -> int:
@@ -41,7 +42,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def store(fake: FakeServer) -> Iterator[QdrantStore]:
-    with QdrantStore(f"qdrant://{fake.host}/kb?timeout_s=1") as opened:
+    with QdrantStore(f"qdrant://{fake.host}/kb?timeout_s={LONG_S}") as opened:
         opened.add(sample_nodes(MODEL))
         yield opened
 
@@ -104,27 +105,28 @@ def test_a_request_the_engine_refuses_is_an_error_that_says_why(
 
 
 async def test_a_slow_server_is_given_up(fake: FakeServer, store: QdrantStore) -> None:
-    call = QdrantBackend(store).dense(MODEL.get_query_embedding("leave"), Search(3))
-    fake.delay_s = 1.5
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailableError, match="ReadTimeout"):
-        call.function()
-    assert call.coroutine is not None
-    with pytest.raises(StoreUnavailableError, match="ReadTimeout"):
-        await call.coroutine()
-    assert time.monotonic() - started < 4
+    with QdrantStore(f"qdrant://{fake.host}/kb?timeout_s=1") as hurried:
+        call = QdrantBackend(hurried).dense(MODEL.get_query_embedding("leave"), Search(3))
+        fake.delay_s = LONG_S
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match="ReadTimeout"):
+            call.function()
+        assert call.coroutine is not None
+        with pytest.raises(StoreUnavailableError, match="ReadTimeout"):
+            await call.coroutine()
+    assert time.monotonic() - started < LONG_S / 2
 
 
 async def test_the_deadline_of_a_query_holds(fake: FakeServer, store: QdrantStore) -> None:
     retriever = VectorRetriever(QdrantBackend(store), embed_model=MODEL)
-    fake.delay_s = 0.9
+    fake.delay_s = LONG_S
     query = Query("leave", timeout_s=0.2)
     started = time.monotonic()
     with pytest.raises((DeadlineExceededError, StoreUnavailableError)):
         retriever.retrieve(query)
     with pytest.raises((DeadlineExceededError, StoreUnavailableError)):
         await retriever.aretrieve(query)
-    assert time.monotonic() - started < 0.85
+    assert time.monotonic() - started < LONG_S / 2
     fake.delay_s = 0.0
     assert retriever.retrieve("leave")
 
@@ -161,9 +163,6 @@ async def _count(store: QdrantStore) -> int:
     return len(await store.aget_nodes())
 
 
-# Connections that are kept open belong to a loop that is gone; nobody can close them.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(fake: FakeServer) -> None:
     found, connections = _asked_on_three_loops(fake)
     gc.collect()
