@@ -1,7 +1,7 @@
 """Legs, the named children of composites; `ask` runs them and lives with those that fail."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -135,23 +135,35 @@ def ask(
     for each, outcome in zip(asks, outcomes, strict=True):
         _tell_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
-    # By name: in a fan-out each leg is asked several times.
-    legs = {each.leg.name for each in asks}
-    failed = legs.difference(
-        each.leg.name for each, answer in zip(asks, answers, strict=True) if answer is not None
-    )
-    answered = len(legs) - len(failed)
-    if answered < min(min_success, len(legs)):
-        causes = {
-            each.leg.name: outcome.error
-            for each, outcome in zip(asks, outcomes, strict=True)
-            if each.leg.name in failed and outcome.error is not None
+    errors = {
+        each.leg.name: outcome.error
+        for each, outcome in zip(asks, outcomes, strict=True)
+        if outcome.error is not None
+    }
+    if errors:
+        answered = {
+            each.leg.name for each, answer in zip(asks, answers, strict=True) if answer is not None
         }
-        told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
-        raise TooFewLegsError(
-            f"{answered} of {len(legs)} legs answered, at least {min_success} must ({told})", causes
-        ) from next(iter(causes.values()))
+        _check_enough(asks, answered, errors, min_success)
     return answers
+
+
+def _check_enough(
+    asks: Sequence[Ask],
+    answered: set[str],
+    errors: Mapping[str, BaseException],
+    min_success: int,
+) -> None:
+    """Nothing, if enough legs answered; by name, as a fan-out asks each several times."""
+    legs = {each.leg.name for each in asks}
+    if len(answered) >= min(min_success, len(legs)):
+        return
+    causes = {name: error for name, error in errors.items() if name not in answered}
+    told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
+    raise TooFewLegsError(
+        f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({told})",
+        causes,
+    ) from next(iter(causes.values()))
 
 
 def _outcomes(
