@@ -42,40 +42,40 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
-    from llama_retrieval_ext.stages.borda import Borda
-    from llama_retrieval_ext.stages.branches import branches
-    from llama_retrieval_ext.stages.consensus import Consensus
-    from llama_retrieval_ext.stages.decompose import Decompose
-    from llama_retrieval_ext.stages.dedupe import Alike, Dedupe
-    from llama_retrieval_ext.stages.embedding_rerank import EmbeddingRerank
-    from llama_retrieval_ext.stages.fusion import Fusion, Unscored
-    from llama_retrieval_ext.stages.hyde import HyDE
-    from llama_retrieval_ext.stages.hyde_fan_out import HyDEFanOut
-    from llama_retrieval_ext.stages.index_nodes import ScorePolicy
-    from llama_retrieval_ext.stages.llm_rerank import LLMRerank
-    from llama_retrieval_ext.stages.long_context_reorder import LongContextReorder
-    from llama_retrieval_ext.stages.mmr import MMR
-    from llama_retrieval_ext.stages.model_rerank import ModelRerank
-    from llama_retrieval_ext.stages.multi_query import MultiQuery
-    from llama_retrieval_ext.stages.normalisation import Normalisation
-    from llama_retrieval_ext.stages.postprocessed import Postprocessed
-    from llama_retrieval_ext.stages.recency import Curve, Recency
-    from llama_retrieval_ext.stages.refine import Refine
-    from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
-    from llama_retrieval_ext.stages.rerank_chain import RerankChain
-    from llama_retrieval_ext.stages.reranker import Reranker
-    from llama_retrieval_ext.stages.retriever import Retriever
-    from llama_retrieval_ext.stages.rewrite import FanOut, Rewrite
-    from llama_retrieval_ext.stages.rrf import RRF
-    from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-    from llama_retrieval_ext.stages.rule_weights import Boost, RuleWeights
-    from llama_retrieval_ext.stages.score_decay import ScoreDecay
-    from llama_retrieval_ext.stages.score_fusions import CombMNZ, Max
-    from llama_retrieval_ext.stages.score_kind import ScoreKind
-    from llama_retrieval_ext.stages.step_back import StepBack
-    from llama_retrieval_ext.stages.threshold import Threshold
-    from llama_retrieval_ext.stages.top import Top
-    from llama_retrieval_ext.stages.weighted_sum import WeightedSum
+    from llama_retrieval_ext.stages.algebra.branches import branches
+    from llama_retrieval_ext.stages.algebra.fusion import Fusion, Unscored
+    from llama_retrieval_ext.stages.algebra.refine import Refine
+    from llama_retrieval_ext.stages.algebra.retriever import Retriever
+    from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
+    from llama_retrieval_ext.stages.fusions.borda import Borda
+    from llama_retrieval_ext.stages.fusions.consensus import Consensus
+    from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+    from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
+    from llama_retrieval_ext.stages.fusions.rrf import RRF
+    from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ, Max
+    from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+    from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
+    from llama_retrieval_ext.stages.refining.dedupe import Alike, Dedupe
+    from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
+    from llama_retrieval_ext.stages.refining.mmr import MMR
+    from llama_retrieval_ext.stages.refining.recency import Curve, Recency
+    from llama_retrieval_ext.stages.refining.score_decay import ScoreDecay
+    from llama_retrieval_ext.stages.refining.threshold import Threshold
+    from llama_retrieval_ext.stages.refining.top import Top
+    from llama_retrieval_ext.stages.reranking.embedding_rerank import EmbeddingRerank
+    from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
+    from llama_retrieval_ext.stages.reranking.model_rerank import ModelRerank
+    from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
+    from llama_retrieval_ext.stages.reranking.rerank_chain import RerankChain
+    from llama_retrieval_ext.stages.reranking.reranker import Reranker
+    from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
+    from llama_retrieval_ext.stages.reranking.rule_weights import Boost, RuleWeights
+    from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
+    from llama_retrieval_ext.stages.rewriting.decompose import Decompose
+    from llama_retrieval_ext.stages.rewriting.hyde import HyDE
+    from llama_retrieval_ext.stages.rewriting.hyde_fan_out import HyDEFanOut
+    from llama_retrieval_ext.stages.rewriting.multi_query import MultiQuery
+    from llama_retrieval_ext.stages.rewriting.step_back import StepBack
     from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
     from llama_retrieval_ext.stores.generic import GenericBackend
     from llama_retrieval_ext.stores.opening import open_store
@@ -173,30 +173,30 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Alike": "stages.dedupe",
+    "Alike": "stages.refining.dedupe",
     "AutoMergingRetriever": "composite.auto_merging",
     "BM25Retriever": "basic.bm25",
-    "Boost": "stages.rule_weights",
-    "Borda": "stages.borda",
+    "Boost": "stages.reranking.rule_weights",
+    "Borda": "stages.fusions.borda",
     "CascadeSelector": "composite.routing.cascade",
     "Choice": "composite.routing.selector",
-    "CombMNZ": "stages.score_fusions",
-    "Consensus": "stages.consensus",
+    "CombMNZ": "stages.fusions.score_fusions",
+    "Consensus": "stages.fusions.consensus",
     "Contribution": "ranking",
-    "Curve": "stages.recency",
-    "Decompose": "stages.decompose",
-    "Dedupe": "stages.dedupe",
-    "DistributionBased": "stages.relative_score",
+    "Curve": "stages.refining.recency",
+    "Decompose": "stages.rewriting.decompose",
+    "Dedupe": "stages.refining.dedupe",
+    "DistributionBased": "stages.fusions.relative_score",
     "EmbeddedVectorStore": "stores.embedded.store",
-    "EmbeddingRerank": "stages.embedding_rerank",
+    "EmbeddingRerank": "stages.reranking.embedding_rerank",
     "EmbeddingSelector": "composite.routing.embedding_selector",
     "FallbackRetriever": "composite.fallback",
-    "FanOut": "stages.rewrite",
-    "Fusion": "stages.fusion",
+    "FanOut": "stages.algebra.rewrite",
+    "Fusion": "stages.algebra.fusion",
     "GenericBackend": "stores.generic",
     "Hit": "ranking",
-    "HyDE": "stages.hyde",
-    "HyDEFanOut": "stages.hyde_fan_out",
+    "HyDE": "stages.rewriting.hyde",
+    "HyDEFanOut": "stages.rewriting.hyde_fan_out",
     "HyDEMode": "composite.hyde_mode",
     "HyDERetriever": "composite.hyde",
     "HybridRetriever": "basic.hybrid",
@@ -204,53 +204,53 @@ _MODULES = {
     "IntentProfile": "composite.intent",
     "KeywordRetriever": "basic.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
-    "LLMRerank": "stages.llm_rerank",
+    "LLMRerank": "stages.reranking.llm_rerank",
     "LLMSelector": "composite.routing.llm_selector",
     "Leg": "execution.legs",
     "LocalEmbedding": "embeddings.local",
-    "LongContextReorder": "stages.long_context_reorder",
-    "MMR": "stages.mmr",
-    "Max": "stages.score_fusions",
+    "LongContextReorder": "stages.refining.long_context_reorder",
+    "MMR": "stages.refining.mmr",
+    "Max": "stages.fusions.score_fusions",
     "MergedScore": "composite.auto_merging",
-    "ModelRerank": "stages.model_rerank",
-    "MultiQuery": "stages.multi_query",
+    "ModelRerank": "stages.reranking.model_rerank",
+    "MultiQuery": "stages.rewriting.multi_query",
     "MultiQueryRetriever": "composite.multi_query",
-    "Normalisation": "stages.normalisation",
-    "Postprocessed": "stages.postprocessed",
+    "Normalisation": "stages.fusions.normalisation",
+    "Postprocessed": "stages.reranking.postprocessed",
     "Query": "query",
     "QueryFusionRetriever": "composite.query_fusion",
-    "RRF": "stages.rrf",
-    "Recency": "stages.recency",
+    "RRF": "stages.fusions.rrf",
+    "Recency": "stages.refining.recency",
     "RecursiveRetriever": "composite.recursive",
-    "Refine": "stages.refine",
-    "RelativeScore": "stages.relative_score",
-    "RerankChain": "stages.rerank_chain",
+    "Refine": "stages.algebra.refine",
+    "RelativeScore": "stages.fusions.relative_score",
+    "RerankChain": "stages.reranking.rerank_chain",
     "RerankRetriever": "composite.rerank",
-    "Reranker": "stages.reranker",
+    "Reranker": "stages.reranking.reranker",
     "RetrievalPipeline": "composite.retrieval_pipeline",
-    "Retriever": "stages.retriever",
-    "Rewrite": "stages.rewrite",
+    "Retriever": "stages.algebra.retriever",
+    "Rewrite": "stages.algebra.rewrite",
     "Route": "composite.routing.router",
     "RouteRule": "composite.routing.rule_selector",
     "RouterRetriever": "composite.routing.router",
-    "RuleRerank": "stages.rule_rerank",
+    "RuleRerank": "stages.reranking.rule_rerank",
     "RuleSelector": "composite.routing.rule_selector",
-    "RuleWeights": "stages.rule_weights",
+    "RuleWeights": "stages.reranking.rule_weights",
     "Scope": "query",
-    "ScoreDecay": "stages.score_decay",
-    "ScoreKind": "stages.score_kind",
-    "ScorePolicy": "stages.index_nodes",
+    "ScoreDecay": "stages.refining.score_decay",
+    "ScoreKind": "stages.reranking.score_kind",
+    "ScorePolicy": "stages.references.index_nodes",
     "SearchResult": "ranking",
     "Selection": "composite.routing.selector",
     "Selector": "composite.routing.selector",
-    "StepBack": "stages.step_back",
-    "Threshold": "stages.threshold",
+    "StepBack": "stages.rewriting.step_back",
+    "Threshold": "stages.refining.threshold",
     "Tokenizer": "text.tokenizer",
-    "Top": "stages.top",
-    "Unscored": "stages.fusion",
+    "Top": "stages.refining.top",
+    "Unscored": "stages.algebra.fusion",
     "VectorRetriever": "basic.vector",
-    "WeightedSum": "stages.weighted_sum",
-    "branches": "stages.branches",
+    "WeightedSum": "stages.fusions.weighted_sum",
+    "branches": "stages.algebra.branches",
     "open_store": "stores.opening",
     "resolve_embed_model": "embeddings.resolve",
 }

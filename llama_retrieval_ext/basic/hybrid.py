@@ -16,8 +16,8 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights
-from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.ahead import found_ahead
 from llama_retrieval_ext.stores.backend import Asked, Dense, Found, Keyword
 from llama_retrieval_ext.stores.gate import gated

@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.ahead import search_ahead
 from llama_retrieval_ext.stores.backend import Asked, Search
 from llama_retrieval_ext.stores.opening import Storage, source_of

@@ -8,7 +8,7 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import as_hit
-from llama_retrieval_ext.stages.fused import Fused
+from llama_retrieval_ext.stages.algebra.fused import Fused
 
 
 class AskedVariants(Fused):

@@ -19,10 +19,10 @@ from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit, node_ids, ordered, score_of
-from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
-from llama_retrieval_ext.stages.rescored import in_order
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.shape import expression, name_of
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import expression, name_of
+from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 # Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
 _MAX_LEVELS = 16

@@ -12,10 +12,10 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.branches import unique_legs
-from llama_retrieval_ext.stages.rescored import in_order
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.shape import expression
+from llama_retrieval_ext.stages.algebra.branches import unique_legs
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import expression
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 
 class FallbackRetriever(Retriever):

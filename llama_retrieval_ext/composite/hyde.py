@@ -12,15 +12,15 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.branches import Branches
-from llama_retrieval_ext.stages.hyde import HyDE
-from llama_retrieval_ext.stages.hyde_fan_out import HyDEFanOut
-from llama_retrieval_ext.stages.hypothetical_documents import HYDE_PROMPT
-from llama_retrieval_ext.stages.llm_writer import LLM_TIMEOUT_S
-from llama_retrieval_ext.stages.pipeline import Pipeline
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.algebra.branches import Branches
+from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import name_of
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.llm.llm_writer import LLM_TIMEOUT_S
+from llama_retrieval_ext.stages.rewriting.hyde import HyDE
+from llama_retrieval_ext.stages.rewriting.hyde_fan_out import HyDEFanOut
+from llama_retrieval_ext.stages.rewriting.hypothetical_documents import HYDE_PROMPT
 
 _RRF_K = 60.0
 

@@ -11,12 +11,12 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.composite.routing.selector import Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.branches import Branches, branches
-from llama_retrieval_ext.stages.fused import Fused
-from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
-from llama_retrieval_ext.stages.pipeline import Pipeline
-from llama_retrieval_ext.stages.refine import Refine
-from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.fused import Fused
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 
 GENERAL = "general"
 

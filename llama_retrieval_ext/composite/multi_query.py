@@ -5,11 +5,11 @@ from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.composite.asked_variants import AskedVariants
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.branches import Branches
-from llama_retrieval_ext.stages.llm_writer import LLM_TIMEOUT_S
-from llama_retrieval_ext.stages.multi_query import MULTI_QUERY_PROMPT, MultiQuery
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.algebra.branches import Branches
+from llama_retrieval_ext.stages.algebra.shape import name_of
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.llm.llm_writer import LLM_TIMEOUT_S
+from llama_retrieval_ext.stages.rewriting.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
 
 class MultiQueryRetriever(AskedVariants):

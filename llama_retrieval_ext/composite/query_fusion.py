@@ -14,14 +14,14 @@ from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.branches import Branches, branches
-from llama_retrieval_ext.stages.fused import Fused
-from llama_retrieval_ext.stages.fusion import Fusion, Unscored, Weights
-from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
-from llama_retrieval_ext.stages.multi_query import MULTI_QUERY_PROMPT, MultiQuery
-from llama_retrieval_ext.stages.relative_score import DistributionBased, RelativeScore
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.score_fusions import Max
+from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.fused import Fused
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, Unscored, Weights
+from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.fusions.score_fusions import Max
+from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
+from llama_retrieval_ext.stages.rewriting.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
 # Hits without a score have a score of 0 in LlamaIndex; refusing them would break who moves over.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {

@@ -15,10 +15,10 @@ from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.index_nodes import Resolver, ScorePolicy
-from llama_retrieval_ext.stages.index_targets import Sources, Target, place
-from llama_retrieval_ext.stages.rescored import in_order
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.references.index_nodes import Resolver, ScorePolicy
+from llama_retrieval_ext.stages.references.index_targets import Sources, Target, place
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 
 class RecursiveRetriever(Retriever):

@@ -11,12 +11,12 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.ahead import ahead
-from llama_retrieval_ext.stages.as_reranker import AnyReranker, as_reranker
-from llama_retrieval_ext.stages.postprocessed import Postprocessed
-from llama_retrieval_ext.stages.rerank_chain import RerankChain
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.algebra.ahead import ahead
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import name_of
+from llama_retrieval_ext.stages.reranking.as_reranker import AnyReranker, as_reranker
+from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
+from llama_retrieval_ext.stages.reranking.rerank_chain import RerankChain
 
 
 class RerankRetriever(Retriever):
@@ -43,7 +43,7 @@ class RerankRetriever(Retriever):
             fewer hits than ``top_k``.
 
     Examples:
-        >>> from llama_retrieval_ext.stages.rule_rerank import RuleRerank
+        >>> from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
         >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
         >>> found = FakeRetriever([("a", 0.9, "sick leave"), ("b", 0.8, "annual leave")])
         >>> reranked = RerankRetriever(found, RuleRerank(), top_k=1)

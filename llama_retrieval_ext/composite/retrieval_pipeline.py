@@ -11,9 +11,9 @@ from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.composing import is_stage, then
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.shape import name_of
+from llama_retrieval_ext.stages.algebra.composing import is_stage, then
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import name_of
 
 
 class RetrievalPipeline(Retriever):
@@ -25,7 +25,7 @@ class RetrievalPipeline(Retriever):
 
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
-        >>> from llama_retrieval_ext.stages.branches import branches
+        >>> from llama_retrieval_ext.stages.algebra.branches import branches
         >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
         >>> legs = branches(a=FakeRetriever([("n1", 0.9)]), b=FakeRetriever([("n2", 0.8)]))
         >>> pipeline = RetrievalPipeline("faq").add_stage(legs).add_stage(RRF()).add_stage(Top(1))

@@ -22,7 +22,7 @@ from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stores.opening import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

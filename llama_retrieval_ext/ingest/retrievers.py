@@ -13,7 +13,7 @@ from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.fusion import Fusion
+from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stores.backend import Backend
 
 

@@ -8,7 +8,7 @@ from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, ordered
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, Row
 
 

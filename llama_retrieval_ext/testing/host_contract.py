@@ -12,7 +12,7 @@ from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX
 from llama_retrieval_ext.testing.retriever_fixtures import RetrieverFixtures, assert_same_ranking
 from llama_retrieval_ext.testing.with_pytest import pytest

@@ -10,7 +10,7 @@ from llama_index.core.schema import QueryBundle
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.retriever_fixtures import (
     CORPUS_SIZE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.retriever_fixtures import RetrieverFixtures, assert_same_ranking
 from llama_retrieval_ext.trace import Trace
 

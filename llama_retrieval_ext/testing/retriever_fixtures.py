@@ -7,7 +7,7 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.ranking import node_ids, score_of
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.with_pytest import pytest
 

@@ -13,10 +13,10 @@ from llama_retrieval_ext.errors import DimensionMismatchError, ScopeRequiredErro
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
 from llama_retrieval_ext.stores.backend import Asked, Found, Search
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend

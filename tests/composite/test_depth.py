@@ -19,11 +19,11 @@ from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.branches import branches
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.branches import branches
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 

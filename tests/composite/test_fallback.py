@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, HangingRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 

@@ -28,9 +28,9 @@ from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.fallback import FallbackRetriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding

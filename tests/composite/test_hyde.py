@@ -11,10 +11,10 @@ from llama_retrieval_ext.composite.hyde import HyDERetriever
 from llama_retrieval_ext.composite.hyde_mode import HyDEMode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.hyde import HyDE
-from llama_retrieval_ext.stages.hyde_fan_out import HyDEFanOut
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.rewriting.hyde import HyDE
+from llama_retrieval_ext.stages.rewriting.hyde_fan_out import HyDEFanOut
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding

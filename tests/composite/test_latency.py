@@ -16,10 +16,10 @@ from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.composite.recursive import RecursiveRetriever
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.stages.branches import branches
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.branches import branches
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
 
 LEG_S, ALL_S, PAUSE_S = 0.2, 0.35, 0.06

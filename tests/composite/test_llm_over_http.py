@@ -15,8 +15,8 @@ from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.llm_rerank import LLMRerank
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from tests.servers.openai import Failure, FakeOpenAI, Never, Reply
 

@@ -12,9 +12,9 @@ from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.multi_query import MultiQueryRetriever
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.multi_query import MultiQuery
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.rewriting.multi_query import MultiQuery
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding

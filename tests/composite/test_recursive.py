@@ -23,8 +23,8 @@ from llama_retrieval_ext.composite.recursive import RecursiveRetriever
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.index_nodes import ScorePolicy
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever

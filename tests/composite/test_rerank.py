@@ -16,17 +16,17 @@ from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.embedding_rerank import EmbeddingRerank
-from llama_retrieval_ext.stages.llm_rerank import LLMRerank
-from llama_retrieval_ext.stages.mmr import MMR
-from llama_retrieval_ext.stages.model_rerank import ModelRerank
-from llama_retrieval_ext.stages.postprocessed import Postprocessed
-from llama_retrieval_ext.stages.rerank_chain import RerankChain
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-from llama_retrieval_ext.stages.score_kind import ScoreKind
-from llama_retrieval_ext.stages.threshold import Threshold
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.mmr import MMR
+from llama_retrieval_ext.stages.refining.threshold import Threshold
+from llama_retrieval_ext.stages.reranking.embedding_rerank import EmbeddingRerank
+from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
+from llama_retrieval_ext.stages.reranking.model_rerank import ModelRerank
+from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
+from llama_retrieval_ext.stages.reranking.rerank_chain import RerankChain
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
+from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding

@@ -12,9 +12,9 @@ from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.rewrite import Rewrite
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 

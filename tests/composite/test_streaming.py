@@ -25,14 +25,14 @@ from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.branches import branches
-from llama_retrieval_ext.stages.refine import Refine
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rewrite import Rewrite
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-from llama_retrieval_ext.stages.score_fusions import Max
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.branches import branches
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.fusions.score_fusions import Max
+from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM

@@ -12,10 +12,10 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.branches import branches
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.branches import branches
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
 
 THREADS, QUERIES = 8, 1_000
 

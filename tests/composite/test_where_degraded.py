@@ -12,11 +12,11 @@ from llama_retrieval_ext.composite.recursive import RecursiveRetriever
 from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.branches import branches
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stages.rule_rerank import RuleRerank
-from llama_retrieval_ext.stages.top import Top
+from llama_retrieval_ext.stages.algebra.branches import branches
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.recording import recorded

@@ -14,7 +14,7 @@ from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, ordered
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import HangingRetriever
 
 Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever

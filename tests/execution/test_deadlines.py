@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.frame import Frame, Session
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import (
     FakeAsyncRetriever,
     FakeRetriever,

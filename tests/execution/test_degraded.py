@@ -9,7 +9,7 @@ from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.recording import Recording, recorded
 from llama_retrieval_ext.trace import Degradation

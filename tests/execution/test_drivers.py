@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import (
     FakeAsyncRetriever,
     FakeRetriever,

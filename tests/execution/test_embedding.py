@@ -10,7 +10,7 @@ from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 

@@ -12,7 +12,7 @@ from llama_index.core.schema import QueryType
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
 from llama_retrieval_ext.testing.recording import Recording, SeenSpan, recorded

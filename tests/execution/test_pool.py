@@ -12,7 +12,7 @@ import pytest
 
 from llama_retrieval_ext.execution.pool import DaemonPool
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 
 Composite = Callable[..., Retriever]

@@ -6,7 +6,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.stages.weighted_sum import WeightedSum
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalise.min_max import min_max
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

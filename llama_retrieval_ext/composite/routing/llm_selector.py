@@ -9,9 +9,9 @@ from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Se
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.llm_prompt import filled
-from llama_retrieval_ext.stages.llm_text import cleaned
-from llama_retrieval_ext.stages.llm_writer import LLM_TIMEOUT_S, LLMWriter
+from llama_retrieval_ext.stages.llm.llm_prompt import filled
+from llama_retrieval_ext.stages.llm.llm_text import cleaned
+from llama_retrieval_ext.stages.llm.llm_writer import LLM_TIMEOUT_S, LLMWriter
 
 _PROMPT = """\
 Several sources can be searched. Which of them answer the question best?

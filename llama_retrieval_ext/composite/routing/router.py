@@ -22,12 +22,12 @@ from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.branches import leg_of, unique_legs
-from llama_retrieval_ext.stages.fusion import Fusion, resolved_weights
-from llama_retrieval_ext.stages.llama_index_arguments import objects_by_id
-from llama_retrieval_ext.stages.rescored import in_order
-from llama_retrieval_ext.stages.retriever import Retriever
-from llama_retrieval_ext.stages.rrf import RRF
+from llama_retrieval_ext.stages.algebra.branches import leg_of, unique_legs
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from llama_index.vector_stores.elasticsearch import base
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.filters import Compare, matches
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.elasticsearch.foreign_backend import ForeignElasticsearchBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract

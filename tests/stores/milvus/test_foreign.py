@@ -14,7 +14,7 @@ from llama_index.vector_stores.milvus.utils import BM25BuiltInFunction
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
-from llama_retrieval_ext.stages.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.backend import ScoreRange, Search
 from llama_retrieval_ext.stores.milvus.foreign_backend import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract

@@ -1,0 +1,1 @@
+"""The four kinds of stage and the operators that compose them."""

@@ -1,0 +1,95 @@
+"""Retrievers side by side, waiting for a fusion."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, overload
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
+from llama_retrieval_ext.stages.algebra.operand import Operand
+from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
+from llama_retrieval_ext.stages.algebra.shape import expression, name_of
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.stages.algebra.fused import Fused
+    from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches(Operand):
+    """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
+
+    Attributes:
+        legs: At least one; their names are unique.
+        rewrites: What happens to the query before it reaches the legs.
+        fan_out: Makes several queries of it; each goes to every leg.
+    """
+
+    legs: tuple[Leg, ...]
+    rewrites: tuple[Rewrite, ...] = ()
+    fan_out: FanOut | None = None
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
+
+    @overload
+    def __rshift__(self, other: Fusion) -> "Fused": ...
+    @overload
+    def __rshift__(self, other: FusionChain) -> "Pipeline": ...
+    def __rshift__(self, other: object) -> object:
+        from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)
+
+    def __repr__(self) -> str:
+        legs = " | ".join(expression(leg.retriever) for leg in self.legs)
+        before = [repr(stage) for stage in self.rewrites]
+        before += [] if self.fan_out is None else [repr(self.fan_out)]
+        return " >> ".join([*before, f"({legs})"])
+
+
+def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> Branches:
+    """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+
+    Args:
+        retrievers: Named after themselves; a repeated name is numbered.
+        named: Under the names given, a leg too.
+
+    Raises:
+        CompositionError: There is none.
+    """
+    legs = [*retrievers, *(leg_of(part, name=name) for name, part in named.items())]
+    if not legs:
+        raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
+    return Branches(unique_legs(legs))
+
+
+def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
+    """Legs of retrievers, under unique names: ``vector``, ``vector#2``, ..."""
+    legs: list[Leg] = []
+    taken: set[str] = set()
+    for part in parts:
+        leg = part if isinstance(part, Leg) else leg_of(part, name=name_of(part))
+        name, number = leg.name, 2
+        while name in taken:
+            name, number = f"{leg.name}#{number}", number + 1
+        taken.add(name)
+        legs.append(leg_of(leg, name=name))
+    return tuple(legs)
+
+
+def leg_of(part: BaseRetriever | Leg, *, name: str) -> Leg:
+    """The leg of a retriever, or the same leg, under this name."""
+    if not isinstance(part, Leg):
+        return Leg(name, part)
+    return part if part.name == name else replace(part, name=name)

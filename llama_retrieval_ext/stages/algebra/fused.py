@@ -1,0 +1,172 @@
+"""Legs and the fusion behind them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.ahead import ahead
+from llama_retrieval_ext.stages.algebra.branches import Branches
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.rewriting import fanned_out, rewritten
+from llama_retrieval_ext.stages.algebra.shape import expression
+
+FUSION: Final = "fusion"
+
+
+class Fused(Retriever):
+    """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
+
+    A leg that fails is left out and the answer marked degraded, unless the leg is required.
+
+    Args:
+        branches: The legs.
+        fusion: How their rankings become one.
+        top_k: How many hits to return when the query does not say; None for all.
+        min_success: How many legs must answer.
+        filters: Conditions on metadata that every hit satisfies.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        CompositionError: A leg ends with a stage that leaves the best-first order.
+        ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
+            range.
+    """
+
+    def __init__(
+        self,
+        branches: Branches,
+        fusion: Fusion,
+        *,
+        top_k: int | None = None,
+        min_success: int = 1,
+        filters: MetadataFilters | None = None,
+        name: str = FUSION,
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, name=name)
+        self.branches = branches
+        self.fusion = fusion
+        self.min_success = min_success
+        legs = branches.legs
+        _check_order(legs, fusion)
+        if not 0 <= min_success <= len(legs):
+            raise ConfigurationError(
+                f"min_success must be between 0 and the number of legs, {len(legs)}, "
+                f"got {min_success}"
+            )
+        self.weights = resolved_weights(
+            fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
+        )
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """The legs, in their order."""
+        return self.branches.legs
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of the legs."""
+        return [leg.retriever for leg in self.legs]
+
+    @property
+    def label(self) -> str:
+        """The fusion, behind what happens to the query."""
+        before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
+        return " >> ".join(repr(stage) for stage in before if stage is not None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
+        own = (self.top_k, self.filters, self.scope)
+        named = self.name != FUSION or self.requires_scope
+        return not named and self.min_success == 1 and own == (None, None, None)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        queries = yield from self._queries(query)
+        asks = {
+            _ranking_name(leg.name, number, of=len(queries)): Ask(leg, each)
+            for number, each in enumerate(queries, start=1)
+            for leg in self.legs
+            if self.weights[leg.name] > 0
+        }
+        weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
+
+        def fused(answers: Answers) -> list[Hit]:
+            rankings = {
+                name: answer
+                for name, answer in zip(asks, answers, strict=True)
+                if answer is not None
+            }
+            return self.fusion.fuse(rankings, weights=weights, top_k=query.top_k, source=self.name)
+
+        frame = current_frame()
+        tell = None if frame is None else frame.on_partial
+        answers = yield from ask(
+            list(asks.values()),
+            min_success=self.min_success,
+            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+        )
+        self._note(list(asks.values()), answers)
+        return fused(answers)
+
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the legs are sure to need: of queries that reach them as they are."""
+        if self.branches.rewrites or self.branches.fan_out is not None:
+            return
+        for_legs = [self._for_children(query) for query in self._answerable(queries)]
+        asked = [
+            leg
+            for leg in self.legs
+            if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
+        ]
+        plans = [
+            ahead(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
+            for leg in asked
+        ]
+        yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
+
+    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
+        """A place for subclasses to tell what each leg was asked and found."""
+
+    def _queries(self, query: Query) -> Plan[list[Query]]:
+        for_legs = self._for_children(query)
+        changed = yield from rewritten(for_legs, self.branches.rewrites)
+        if self.branches.fan_out is None:
+            return [changed]
+        return (yield from fanned_out(changed, self.branches.fan_out))
+
+    def __repr__(self) -> str:
+        return f"{self.branches!r} >> {self.fusion!r}"
+
+
+def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
+    """Nothing, if no leg ends with a stage that leaves the best-first order."""
+    last: Refine | None = None
+    before: list[str] = []
+    for leg in legs:
+        source = leg.retriever
+        if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
+            *rest, last = source.refines
+            stages = (*source.rewrites, source.source, *rest)
+            before.append(" >> ".join(map(expression, stages)))
+        else:
+            before.append(expression(source))
+    if last is not None:
+        raise CompositionError(
+            f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "
+            f"the fusion: ({' | '.join(before)}) >> {fusion!r} >> {last!r}"
+        )
+
+
+def _ranking_name(leg: str, number: int, *, of: int) -> str:
+    return leg if of == 1 else f"{leg}[{number}]"

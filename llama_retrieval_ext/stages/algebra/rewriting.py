@@ -1,0 +1,36 @@
+"""Sends a query through rewrites, and goes on with what there is when one fails."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
+
+T = TypeVar("T")
+
+
+def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
+    """The plan for the query after all rewrites, in their order."""
+    for stage in rewrites:
+        query = yield from _attempt(repr(stage), stage.rewrite(query), otherwise=query)
+    return query
+
+
+def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
+    """The plan for the queries made of a query; the query alone when none can be made."""
+    queries = yield from _attempt(repr(stage), stage.fan_out(query), otherwise=[query])
+    return queries or [query]
+
+
+def _attempt(name: str, plan: Plan[T], *, otherwise: T) -> Plan[T]:
+    try:
+        return (yield from step(name, plan))
+    except MISTAKES:
+        raise
+    except Exception as error:  # noqa: BLE001 - reported as degraded
+        note_degraded(name, error)
+        return otherwise

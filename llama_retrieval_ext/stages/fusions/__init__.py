@@ -1,0 +1,1 @@
+"""Fusions: rankings to one ranking."""

@@ -1,0 +1,32 @@
+"""The two weighted sums that LlamaIndex names."""
+
+from dataclasses import dataclass
+
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RelativeScore(WeightedSum):
+    """Weighted sum of scores stretched to ``[0, 1]`` in each leg: LlamaIndex's RELATIVE_SCORE.
+
+    Examples:
+        >>> RelativeScore().normalise
+        Normalisation.MIN_MAX
+
+    """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DistributionBased(WeightedSum):
+    """Weighted sum of scores placed between three standard deviations: LlamaIndex's DIST_BASED.
+
+    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score.
+
+    Examples:
+        >>> DistributionBased().normalise
+        Normalisation.DISTRIBUTION_BASED
+
+    """
+
+    normalise: Normalisation = Normalisation.DISTRIBUTION_BASED

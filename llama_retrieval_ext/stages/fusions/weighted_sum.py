@@ -1,0 +1,49 @@
+"""Fusion by the weighted sum of normalised scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from llama_retrieval_ext.formulas.weighted_sum import proportions
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightedSum(Fusion):
+    """Convex combination: each leg's scores on a common scale, times its share of the weights.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs. Only
+            their proportions matter.
+        normalise: The common scale. The default, min-max of each ranking, is the usual one; it
+            gives the last hit of every leg 0.
+        unscored: What happens to a hit without a score.
+
+    The weights of the legs that answered count as the whole: a leg that failed does not lower
+    every score.
+
+    Source:
+        `llama_retrieval_ext.formulas.weighted_sum`.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> nodes = TextNode(id_="a"), TextNode(id_="b")
+        >>> cosine = [NodeWithScore(node=n, score=s) for n, s in zip(nodes, (0.9, 0.1))]
+        >>> bm25 = [NodeWithScore(node=n, score=s) for n, s in zip(nodes[::-1], (7.0, 3.0))]
+        >>> fusion = WeightedSum(weights={"cosine": 3, "bm25": 1})
+        >>> [(hit.node_id, hit.score) for hit in fusion.fuse({"cosine": cosine, "bm25": bm25})]
+        [('a', 0.75), ('b', 0.25)]
+
+    """
+
+    weights: Weights = None
+    normalise: Normalisation = Normalisation.MIN_MAX
+    unscored: Unscored = Unscored.REFUSE
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight as a part of all weights, times the normalised score."""
+        parts = proportions([leg.weight for leg in legs])
+        return [
+            leg.weighted(self.normalise, self.unscored, weight=part)
+            for leg, part in zip(legs, parts, strict=True)
+        ]

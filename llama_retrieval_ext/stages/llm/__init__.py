@@ -1,0 +1,1 @@
+"""What asks a language model and reads its answers."""

@@ -1,0 +1,142 @@
+"""Asks a language model for text inside a plan: in time, once, and never at the plan's cost."""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from inspect import unwrap
+from typing import Generic, NamedTuple, TypeVar
+
+from llama_index.core.base.llms.types import CompletionResponse
+from llama_index.core.llms import LLM, CustomLLM
+
+from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
+from llama_retrieval_ext.execution.breaker import CircuitBreaker
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.stages.llm.llm_cache import AnswerCache
+from llama_retrieval_ext.trace import describe
+
+T = TypeVar("T")
+
+# A hundred words take most models a few seconds; who searches does not wait much longer.
+LLM_TIMEOUT_S = 10.0
+# What is left of the query's time must also do for the retrieval behind.
+_SHARE = 0.5
+_SHOWN = 80
+
+
+class _Said(NamedTuple, Generic[T]):
+    text: str
+    value: T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LLMWriter:
+    """A language model that may fail, be late, or talk nonsense without harm.
+
+    Answers are kept and used again; only those that could be used. After five failures in a row the
+    model is left alone for half a minute.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        timeout_s: Seconds it may take, within half of what is left of the query's time.
+        max_tokens: Passed on to the LLM; None for its own limit. A reasoning model also thinks
+            within it.
+        cache: What it has said.
+        breaker: Leaves it alone while it keeps failing.
+
+    Raises:
+        ConfigurationError: There is no LLM, or a number is out of range.
+    """
+
+    llm: LLM
+    timeout_s: float = LLM_TIMEOUT_S
+    max_tokens: int | None = None
+    cache: AnswerCache = field(default_factory=AnswerCache)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.llm, LLM):
+            raise ConfigurationError(f"pass a LlamaIndex LLM, got {self.llm!r}")
+        if not 0 < self.timeout_s < math.inf:
+            raise ConfigurationError(
+                f"timeout_s must be a positive number of seconds, got {self.timeout_s}"
+            )
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigurationError(f"max_tokens must be at least 1, got {self.max_tokens}")
+
+    def written(
+        self,
+        where: str,
+        prompt: str,
+        read: Callable[[str], T],
+        *,
+        times: int = 1,
+        scope: Hashable = None,
+    ) -> Plan[list[T]]:
+        """The plan for what the model writes; what it does not write in time is noted as degraded.
+
+        Args:
+            where: Who wants it, for the trace and for what is degraded.
+            prompt: What it is told.
+            read: Makes something of what it said; false for nothing usable.
+            times: How often it is asked, all at the same time.
+            scope: On whose behalf; answers are not shared between scopes.
+
+        Returns:
+            What was read of each usable answer; at most ``times``.
+        """
+        limit_s = self._limit_s()
+        keys = [(_identity(self.llm), prompt, number, scope) for number in range(times)]
+        tasks = [Task(where, self._answer(key, prompt, read), limit_s) for key in keys]
+        outcomes: list[Outcome[_Said[T]]] = yield Together(tasks)
+        answers = [outcome.result() for outcome in outcomes if outcome.error is None]
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if not answers and not any(isinstance(error, CircuitOpenError) for error in errors):
+            self.breaker.failed()
+        _note_missing(where, answers, errors)
+        return [said.value for said in answers if said.value]
+
+    def _limit_s(self) -> float:
+        frame = current_frame()
+        left_s = None if frame is None else frame.remaining_s()
+        return self.timeout_s if left_s is None else min(self.timeout_s, _SHARE * left_s)
+
+    def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:
+        said = self.cache.known(key)
+        if said is None:
+            self.breaker.check()
+            said = yield from self.cache.asked(
+                key, lambda: self._call(prompt), keep=lambda text: bool(read(text))
+            )
+            self.breaker.succeeded()
+        return _Said(said, read(said))
+
+    def _call(self, prompt: str) -> Call[CompletionResponse]:
+        llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
+        is_async = unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
+        return Call(
+            lambda: llm.complete(prompt, formatted=False, **options),
+            (lambda: llm.acomplete(prompt, formatted=False, **options)) if is_async else None,
+        )
+
+    def __repr__(self) -> str:
+        return type(self.llm).__name__
+
+
+def _identity(llm: LLM) -> Hashable:
+    # An LLM is the application's, which may set another model or temperature at any time.
+    return id(llm), getattr(llm, "model", None), getattr(llm, "temperature", None)
+
+
+def _note_missing(where: str, answers: Sequence[_Said[T]], errors: Sequence[BaseException]) -> None:
+    unusable = [said.text for said in answers if not said.value]
+    problems = [describe(error) for error in errors] + [
+        f"the LLM said nothing usable: {text[:_SHOWN]!r}" for text in unusable
+    ]
+    if problems:
+        asked = len(answers) + len(errors)
+        times = "" if asked == 1 else f"{len(problems)} of {asked} answers are missing; "
+        note_degraded(where, times + problems[0])

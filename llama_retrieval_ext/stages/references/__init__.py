@@ -1,0 +1,1 @@
+"""Index nodes and what they stand for."""

@@ -1,0 +1,1 @@
+"""Refining stages: cut, thin out, reorder."""

@@ -1,0 +1,118 @@
+"""Diversity: hits that are relevant and do not repeat each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.llm.told import told
+from llama_retrieval_ext.stages.refining.cosine import Vector, cosines, matrix
+from llama_retrieval_ext.stages.refining.stored_embeddings import (
+    EmbeddingSource,
+    stored_embeddings,
+    text_embeddings,
+)
+from llama_retrieval_ext.stages.reranking.reranker import Reranker, check_timeout
+from llama_retrieval_ext.stages.reranking.rescored import reranked
+from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MMR(Reranker):
+    """Maximal marginal relevance over the hits so far, wherever they come from.
+
+    Each pick is the most relevant that least repeats those picked before. Relevance is the cosine
+    of a hit with the query, whatever score it came with. When embeddings cannot be had, the order
+    stays as it was and the answer is marked degraded.
+
+    Args:
+        lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weighs them alike.
+        top_k: How many to pick, at least 1; None for all, which takes quadratic time: give it when
+            more than some hundred hits come in.
+        embed_model: The model of the stored embeddings. Embeds the query, and the text of hits
+            whose embedding is not stored. Not needed where queries and hits carry their embeddings.
+        store: Where embeddings of hits are looked up that the nodes do not carry: a LlamaIndex
+            vector store, or a function from node ids to a mapping of embeddings.
+        timeout_s: Seconds it may take; None for as long as the query may.
+
+    Raises:
+        ConfigurationError: ``lambda_mult``, ``top_k`` or ``timeout_s`` is out of range; while a
+            query is answered: there is no way to an embedding.
+        DimensionMismatchError: While a query is answered: the embeddings are of different models.
+
+    The score is the marginal relevance, in ``[-1, 1]``: lambda times relevance, less what is
+    repeated. Where the first pick has less than the second, as it can with opposed embeddings, it
+    is raised to it, so that the picks are best first by score too; the last contribution of a hit
+    has the plain value.
+
+    Source:
+        `llama_retrieval_ext.formulas.mmr`.
+
+    Examples:
+        >>> MMR(0.7, top_k=10)
+        MMR(lambda_mult=0.7, top_k=10)
+
+    """
+
+    lambda_mult: float = 0.5
+    _: KW_ONLY
+    top_k: int | None = None
+    embed_model: BaseEmbedding | None = None
+    store: EmbeddingSource | None = None
+    timeout_s: float | None = None
+    score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
+        if self.top_k is not None:
+            check_top_k(self.top_k)
+        check_timeout(self.timeout_s)
+
+    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+        """The plan for the picks."""
+        stored = yield from stored_embeddings(hits, self.store)
+        missing = [hit for hit in hits if hit.node.node_id not in stored]
+        made: Mapping[str, Vector] = {}
+        if missing:
+            made = yield from text_embeddings(missing, self._model(missing[0]))
+        # An embedding that the query came with is of the model of the stored ones.
+        question = yield from self._question(query if stored else replace(query, embedding=None))
+        known = {**stored, **made}
+        vectors = [known[hit.node.node_id] for hit in hits]
+        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
+        return reranked(hits, picks, by="MMR")
+
+    def _picks(self, question: Vector, vectors: Sequence[Vector]) -> list[tuple[int, float]]:
+        rows = matrix(vectors, dim=len(question))
+        return maximal_marginal_relevance(
+            cosines(rows, question),
+            rows,
+            top_k=self.top_k or len(rows),
+            lambda_mult=self.lambda_mult,
+        )
+
+    def _question(self, query: Query) -> Plan[list[float]]:
+        if query.embedding is None and self.embed_model is None:
+            raise ConfigurationError(
+                "MMR has no embedding of the query; pass embed_model= with the model that the "
+                "nodes were embedded with, or queries that carry their embedding"
+            )
+        # A model is there, or it is not asked.
+        return (yield from embed(query, self.embed_model))  # type: ignore[arg-type]
+
+    def _model(self, hit: Hit) -> BaseEmbedding:
+        if self.embed_model is None:
+            raise ConfigurationError(
+                f"MMR has no embedding of node {hit.node.node_id!r}; pass store= where it can be "
+                "looked up, or embed_model= to embed its text"
+            )
+        return self.embed_model
+
+    def __repr__(self) -> str:
+        return told(self)

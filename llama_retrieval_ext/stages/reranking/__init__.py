@@ -1,0 +1,1 @@
+"""Rerankers and what they score by."""

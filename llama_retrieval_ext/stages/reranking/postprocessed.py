@@ -1,0 +1,90 @@
+"""A LlamaIndex postprocessor as a stage."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Contribution, Hit, as_hit
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.reranking.rescored import replaced, with_score
+from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
+
+
+@dataclass(frozen=True, slots=True)
+class Postprocessed(Refine):
+    """Any LlamaIndex postprocessor: rerankers, filters, metadata replacement, ...
+
+    It gets hits, nodes and a query of its own, because postprocessors change them in place. Its
+    order is kept. When it fails, so does the query: it may be a filter that must not be skipped.
+    For a reranker that may be, use `RerankRetriever` or `RerankChain`.
+
+    Args:
+        postprocessor: The postprocessor.
+        score_kind: The scale of the scores it gives, when it is a reranker.
+
+    A hit whose score it removes keeps the one it had; a hit that it adds without a score gets the
+    lowest of those that came in. Where it gives another score, the hit's last contribution has it
+    as it came.
+
+    Raises:
+        ScoreError: While a query is answered: a score is not finite, or not of its kind.
+    """
+
+    postprocessor: BaseNodePostprocessor
+    _: KW_ONLY
+    score_kind: ScoreKind = ScoreKind.UNKNOWN
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for what the postprocessor makes of the hits."""
+        given = [_own(hit) for hit in hits]
+        asked = query.for_child(top_k=query.top_k)
+        worker = self.postprocessor
+        is_async = (
+            type(worker)._apostprocess_nodes is not BaseNodePostprocessor._apostprocess_nodes  # noqa: SLF001
+        )
+        found: list[NodeWithScore] = yield Call(
+            lambda: worker.postprocess_nodes(given, asked),
+            (lambda: worker.apostprocess_nodes(given, asked)) if is_async else None,
+        )
+        before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}
+        lowest = min((hit.score for hit in hits if hit.score is not None), default=None)
+        refined: list[Hit] = []
+        for rank, hit in enumerate(found, start=1):
+            if hit.node.node_id in before:
+                refined.append(self._known(hit, rank, *before[hit.node.node_id]))
+            else:
+                added = self._score(hit, lowest)
+                refined.append(with_score(as_hit(hit, source=self._name), added, ()))
+        return refined
+
+    def _known(self, hit: NodeWithScore, rank: int, rank_before: int, before: Hit) -> Hit:
+        # Everything but node and score is that of the hit before: rerankers make plain hits anew.
+        same = before.model_copy(update={"node": hit.node})
+        if hit.score is None or (
+            hit.score == before.score and self.score_kind is ScoreKind.UNKNOWN
+        ):
+            return same
+        score = self.score_kind.calibrated(hit.score)
+        own = Contribution(self._name, rank, hit.score, 1.0, score)
+        return with_score(same, score, (*replaced(before, rank_before), own))
+
+    def _score(self, hit: NodeWithScore, lowest: float | None) -> float | None:
+        return lowest if hit.score is None else self.score_kind.calibrated(hit.score)
+
+    @property
+    def _name(self) -> str:
+        return type(self.postprocessor).__name__
+
+    def __repr__(self) -> str:
+        return f"{self._name}()"
+
+
+def _own(hit: Hit) -> NodeWithScore:
+    # Copies as deep as postprocessors reach: the text and the metadata of a node are replaced or
+    # added to, what is inside its metadata is not.
+    node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
+    return hit.model_copy(update={"node": node})

@@ -1,0 +1,64 @@
+"""Rerankers that stand in for each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.reranking.as_reranker import AnyReranker, as_reranker
+from llama_retrieval_ext.stages.reranking.reranker import attempted, check_timeout
+from llama_retrieval_ext.stages.reranking.rescored import in_order
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RerankChain(Refine):
+    """The ranking of the first reranker that works; of none, the ranking as it came.
+
+    One that fails or is late marks the answer degraded, and the next is tried. Each may take its
+    part of the query's remaining time: half with one to follow, a third with two, so that those
+    behind are reached.
+
+    Args:
+        rerankers: In the order in which they are tried; at least one. Stages, LlamaIndex
+            postprocessors, or models of the package ``rerankers``.
+        timeout_s: Seconds that each may take; None for as long as the query may.
+
+    Raises:
+        ConfigurationError: There is none, one is no reranker, or ``timeout_s`` is out of range.
+
+    The order that a reranker gives is kept: where its scores are not in line with it, as when it
+    only reorders, they are raised to those behind. Hits that it adds are left out.
+
+    Examples:
+        >>> from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
+        >>> RerankChain(RuleRerank(), timeout_s=2.0)
+        RerankChain(RuleRerank(), timeout_s=2.0)
+
+    """
+
+    rerankers: tuple[Refine, ...]
+    timeout_s: float | None
+
+    def __init__(self, *rerankers: AnyReranker, timeout_s: float | None = None) -> None:
+        if not rerankers:
+            raise ConfigurationError("RerankChain() needs at least one reranker")
+        check_timeout(timeout_s)
+        object.__setattr__(self, "rerankers", tuple(map(as_reranker, rerankers)))
+        object.__setattr__(self, "timeout_s", timeout_s)
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the first ranking that can be had."""
+        known = {hit.node.node_id for hit in hits}
+        for place, stage in enumerate(self.rerankers if hits else ()):
+            share = 1.0 / (len(self.rerankers) - place)
+            found = yield from attempted(stage, query, hits, timeout_s=self.timeout_s, share=share)
+            if found is not None:
+                return in_order([hit for hit in found if hit.node.node_id in known])
+        return list(hits)
+
+    def __repr__(self) -> str:
+        limit = [] if self.timeout_s is None else [f"timeout_s={self.timeout_s}"]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.rerankers), *limit])})"

@@ -1,0 +1,104 @@
+"""`Reranker`: a refinement by something that may fail, and then leaves the order as it was."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
+
+
+class Reranker(Refine):
+    """Orders a ranking anew by means of a model, a store or a service.
+
+    When that fails or is late, the ranking stays as it was and the answer is marked degraded. In a
+    `RerankChain` the next reranker is tried instead. A mistake of the caller, such as a missing
+    model, is raised.
+
+    Attributes:
+        score_kind: The scale of the scores it gives.
+        timeout_s: Seconds it may take; None for as long as the query may.
+    """
+
+    # Fields of the subclasses' dataclasses.
+    score_kind: ScoreKind
+    timeout_s: float | None
+
+    @abstractmethod
+    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+        """The plan for the new ranking of at least one hit.
+
+        It raises what goes wrong; it returns None when it has noted that itself.
+        """
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the new ranking, or the old one when there is none."""
+        if not hits:
+            return []
+        found = yield from attempted(self, query, hits)
+        return list(hits) if found is None else found
+
+
+def attempted(
+    stage: Refine,
+    query: Query,
+    hits: Sequence[Hit],
+    *,
+    timeout_s: float | None = None,
+    share: float = 1.0,
+) -> Plan[list[Hit] | None]:
+    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails.
+
+    Args:
+        stage: A reranker; any other stage does as well.
+        query: The query.
+        hits: At least one.
+        timeout_s: Seconds it may take, if less than its own.
+        share: How much of the query's remaining time it may take.
+    """
+    name = repr(stage).partition("(")[0]
+    plan: Plan[list[Hit] | None]
+    if isinstance(stage, Reranker):
+        plan = stage.rerank(query, hits)
+        limit_s = _least(timeout_s, stage.timeout_s, _share_s(share))
+    else:
+        plan = stage.refine(query, hits)
+        limit_s = _least(timeout_s, _share_s(share))
+    outcomes: list[Outcome[list[Hit] | None]] = yield Together([Task(name, plan, limit_s)])
+    error = outcomes[0].error
+    if isinstance(error, MISTAKES):
+        raise error
+    if error is not None:
+        note_degraded(name, error)
+        return None
+    return outcomes[0].result()
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Nothing, if a stage can have so much time.
+
+    Raises:
+        ConfigurationError: It is not a positive number of seconds.
+    """
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise ConfigurationError(
+            f"timeout_s must be a positive number of seconds, got {timeout_s}; "
+            "for no limit pass None"
+        )
+
+
+def _share_s(share: float) -> float | None:
+    frame = current_frame()
+    left_s = None if frame is None else frame.remaining_s()
+    return None if left_s is None else share * left_s
+
+
+def _least(*limits_s: float | None) -> float | None:
+    return min((limit for limit in limits_s if limit is not None), default=None)

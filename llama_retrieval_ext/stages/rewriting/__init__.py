@@ -1,0 +1,1 @@
+"""Rewrites and fan-outs of queries."""
