@@ -36,6 +36,7 @@ _SLOW = (
     "tests/test_public_api",
     "tests/test_readme",
     "tests/test_typing",
+    "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
 )
 
 

@@ -1,8 +1,9 @@
-"""Stands between a client and a server, and can go down, come back or fall silent."""
+"""Stands between a client and a server, and can go down, come back, fall silent or be slow."""
 
 import contextlib
 import socket
 import threading
+import time
 from typing import Self
 
 
@@ -11,6 +12,9 @@ class Forwarder:
 
     Args:
         port: Of the server, on this machine.
+
+    Attributes:
+        delay_s: How long a new connection waits before anything is forwarded.
     """
 
     def __init__(self, port: int) -> None:
@@ -19,6 +23,7 @@ class Forwarder:
         self._open: list[socket.socket] = []
         self.port = 0
         self.silent = threading.Event()
+        self.delay_s = 0.0
         self.up()
 
     def up(self) -> None:
@@ -41,6 +46,7 @@ class Forwarder:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                time.sleep(self.delay_s)
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._open += [client, server]
                 for source, sink in ((client, server), (server, client)):

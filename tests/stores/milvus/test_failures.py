@@ -68,6 +68,12 @@ def test_a_server_that_is_down_is_unavailable_and_works_again_when_it_is_back(
     assert call(through)
 
 
+def test_a_server_that_is_slow_to_take_a_connection_is_reached(forwarder: Forwarder) -> None:
+    forwarder.delay_s = 0.5
+    with open_milvus(f"milvus://127.0.0.1:{forwarder.port}/slow?timeout_s=30") as store:
+        assert store.count() == 0
+
+
 def test_a_silent_server_costs_no_more_than_the_query_has(
     through: MilvusStore, forwarder: Forwarder
 ) -> None:
