@@ -277,6 +277,27 @@ class ElasticsearchVectorStore(BasePydanticVectorStore):
         """`query`, without blocking the event loop."""
         return _result(await self._arun(found_by(query, self.searcher, kwargs)))
 
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in an index of its own, over these clients.
+
+        Args:
+            suffix: What its index's name has more than this one's.
+
+        Raises:
+            StoreFormatError: That index was not made by this package.
+            StoreUnavailableError: The server cannot be reached.
+        """
+        other = self.model_copy()  # closing either closes both
+        other.index = f"{self.index}{suffix}"
+        params = IndexParams(
+            number_of_shards=1,
+            number_of_replicas=self._index.params.number_of_replicas,
+            index_options={"type": "flat"},
+        )
+        other._index = Index(other.index, Asked(), params)
+        self._run(other._index.look())
+        return other
+
     def describe(self) -> dict[str, object]:
         """Where the index is and how it is set up; never credentials."""
         manifest = self._index.manifest

@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.milvus.address import Address
+from llama_retrieval_ext.stores.milvus.address import Address, checked_name
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.connection import Connection
 from llama_retrieval_ext.stores.milvus.manifest import Asked, Distance
@@ -271,6 +271,28 @@ class MilvusStore(BasePydanticVectorStore):
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Nothing that had to be called: what was added is kept. Milvus Lite indexes the rest."""
         self._writer.flush()
+
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in a collection of its own, over this client.
+
+        Args:
+            suffix: What its collection's name has more than this one's.
+
+        Raises:
+            ConfigurationError: The name is too long.
+            StoreFormatError: That collection was not made by this package.
+            StoreUnavailableError: Milvus cannot answer.
+        """
+        other = self.model_copy()  # closing either closes both
+        other._collection = Collection(
+            self._connection,
+            checked_name(f"{self._collection.name}{suffix}"),
+            asked=Asked(),
+            # Also what another client has just written is seen.
+            params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
+        )
+        other._writer = Writer(other._collection)
+        return other
 
     def describe(self) -> dict[str, object]:
         """Where the store is, how it is set up and how much is in it."""

@@ -305,6 +305,26 @@ class QdrantStore(BasePydanticVectorStore):
     def persist(self, persist_path: str = "", fs: object = None) -> None:
         """Nothing that had to be called: what `add` has taken is stored."""
 
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in a collection of its own, over this client.
+
+        Args:
+            suffix: What its collection's name has more than this one's.
+
+        Raises:
+            StoreFormatError: That collection was not made by this package.
+            StoreUnavailableError: The server cannot be reached.
+        """
+        name = f"{self._collection.name}{suffix}"
+        other = self.model_copy()  # closing either closes both
+        other.place = self.place.replace(repr(self._collection.name), repr(name), 1)
+        other._connection = self.connection.named(other.place)
+        other._collection = Collection(
+            name, other._connection, settings=Settings(), params=self._collection.params.for_records
+        )
+        other._connection.ask(other._collection.opened())
+        return other
+
     def describe(self) -> dict[str, object]:
         """Where the collection is and how it is set up; known without asking."""
         manifest, version = self._collection.manifest, self._collection.version
