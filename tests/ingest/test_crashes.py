@@ -114,7 +114,7 @@ class World:
 
     def __init__(self) -> None:
         self.store = FusedStore()
-        self.ledger = Ledger(None)
+        self.ledger = Ledger(Database(None, SCHEMA))
 
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = fuse

@@ -294,8 +294,9 @@ class ElasticsearchVectorStore(BasePydanticVectorStore):
             number_of_replicas=self._index.params.number_of_replicas,
             index_options={"type": "flat"},
         )
-        other._index = Index(other.index, Asked(), params)
-        self._run(other._index.look())
+        index = Index(other.index, Asked(), params)
+        self._run(index.look())
+        other._index = index  # noqa: SLF001 - of its own class
         return other
 
     def describe(self) -> dict[str, object]:

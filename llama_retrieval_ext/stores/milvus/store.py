@@ -283,15 +283,15 @@ class MilvusStore(BasePydanticVectorStore):
             StoreFormatError: That collection was not made by this package.
             StoreUnavailableError: Milvus cannot answer.
         """
-        other = self.model_copy()  # closing either closes both
-        other._collection = Collection(
+        collection = Collection(
             self._connection,
             checked_name(f"{self._collection.name}{suffix}"),
             asked=Asked(),
             # Also what another client has just written is seen.
             params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
         )
-        other._writer = Writer(other._collection)
+        other = self.model_copy()  # closing either closes both
+        other._collection, other._writer = collection, Writer(collection)  # noqa: SLF001 - own class
         return other
 
     def describe(self) -> dict[str, object]:

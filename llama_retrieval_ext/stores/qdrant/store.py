@@ -316,13 +316,13 @@ class QdrantStore(BasePydanticVectorStore):
             StoreUnavailableError: The server cannot be reached.
         """
         name = f"{self._collection.name}{suffix}"
-        other = self.model_copy()  # closing either closes both
-        other.place = self.place.replace(repr(self._collection.name), repr(name), 1)
-        other._connection = self.connection.named(other.place)
-        other._collection = Collection(
-            name, other._connection, settings=Settings(), params=self._collection.params.for_records
-        )
-        other._connection.ask(other._collection.opened())
+        place = self.place.replace(repr(self._collection.name), repr(name), 1)
+        connection = self.connection.named(place)
+        params = self._collection.params.for_records
+        collection = Collection(name, connection, settings=Settings(), params=params)
+        connection.ask(collection.opened())
+        other = self.model_copy(update={"place": place})  # closing either closes both
+        other._connection, other._collection = connection, collection  # noqa: SLF001 - own class
         return other
 
     def describe(self) -> dict[str, object]:
