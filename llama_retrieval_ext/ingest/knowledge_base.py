@@ -93,9 +93,9 @@ class KnowledgeBase:
 
         What a crash left half done is finished or undone; on a server, by the next one who writes.
 
-        On a server, what a knowledge base knows about its documents lies in a second collection,
-        whose name ends in ``__ledger``. Any number of processes may have it open; one of them may
-        write at a time.
+        In the engines that have collections, what a knowledge base knows about its documents lies
+        in a second one, whose name ends in ``__ledger``; both are made when the first document is
+        added. Any number of processes may have one on a server open; one may write at a time.
 
         Args:
             url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;

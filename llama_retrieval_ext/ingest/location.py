@@ -43,9 +43,9 @@ class Location:
         scheme, _, place = url.partition(":")
         engine = _TLS.get(scheme, scheme)
         if place.startswith("//"):
-            host, path = _host_and_path(place)
-            collection = unquote(path.rpartition("/")[2])
-            return cls(engine, collection, None, True, (engine, host, path))  # noqa: FBT003
+            host, route = _host_and_route(place)
+            collection = unquote(route.rpartition("/")[2])
+            return cls(engine, collection, None, True, (engine, host, route))  # noqa: FBT003
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY:
@@ -54,7 +54,7 @@ class Location:
         return cls(engine, collection, path, False, (engine, path, collection))  # noqa: FBT003
 
 
-def _host_and_path(place: str) -> tuple[str, str]:
+def _host_and_route(place: str) -> tuple[str, str]:
     try:
         parts = urlsplit(place)
     except ValueError:
