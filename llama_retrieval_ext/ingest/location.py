@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _MEMORY = ":memory:"
+_ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
 
 
@@ -48,7 +49,7 @@ class Location:
             return cls(engine, collection, None, True, (engine, host, route))  # noqa: FBT003
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
-        if name == _MEMORY:
+        if name == _MEMORY or engine not in _ON_THIS_MACHINE:
             return cls(engine, collection, None, False, None)  # noqa: FBT003
         path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
         return cls(engine, collection, path, False, (engine, path, collection))  # noqa: FBT003

@@ -10,7 +10,7 @@ import pytest
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from tests.ingest.engines import SERVERS, place
+from tests.ingest.engines import SERVERS, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 
@@ -36,8 +36,12 @@ def model() -> PickyEmbedding:
 
 
 @pytest.fixture(autouse=True)
-def fast_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fast_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """Memory in place of a disk, where there is enough: each new store waits for the disk."""
+    if "engine" in request.fixturenames:
+        start(request.getfixturevalue("engine"), request)  # servers stay when this is gone
     place = tmp_path
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         place = Path(tempfile.mkdtemp(dir=MEMORY))

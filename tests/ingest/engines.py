@@ -19,12 +19,20 @@ EMBEDDED = pytest.mark.parametrize("engine", ["embedded"], indirect=True)
 BESIDE = pytest.mark.parametrize("engine", SERVERS, indirect=True)
 
 
+def start(engine: str, request: pytest.FixtureRequest) -> None:
+    """Start the server that an engine needs, if it does."""
+    name = engine.partition("-")[0]
+    if name in _CLIENTS:
+        pytest.importorskip(_CLIENTS[name])
+    fixture = {"elasticsearch": "elasticsearch_url", "milvus-server": "milvus_url"}.get(engine)
+    if fixture is not None:
+        request.getfixturevalue(fixture)
+
+
 @contextmanager
 def place(engine: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a knowledge base that is not there yet; what becomes of it is removed."""
     name, _, kind = engine.partition("-")
-    if name in _CLIENTS:
-        pytest.importorskip(_CLIENTS[name])
     collection = f"kb{uuid4().hex}"
     match name:
         case "qdrant" if kind:
