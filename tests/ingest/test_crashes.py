@@ -257,7 +257,7 @@ def test_after_a_crash_each_document_is_whole_and_old_or_new(
     check_after_crashes(before, last, fuses, power_cut=power_cut, world=WORLDS[kind]())
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize(
     "last",
