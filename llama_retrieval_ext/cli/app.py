@@ -56,4 +56,4 @@ def _program(
         bool, typer.Option("--debug", help="Show the traceback of an error. May stand anywhere.")
     ] = False,
 ) -> None:
-    """Hybrid retrieval over your documents, in an engine that runs in this process."""
+    """Hybrid retrieval over your documents, in this process or on a server."""

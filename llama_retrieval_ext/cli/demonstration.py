@@ -1,19 +1,25 @@
 """What the quickstart takes from LlamaIndex: sample documents, and a query engine."""
 
+from collections.abc import Callable, Iterable
+
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers.no_text import NoText
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import Document, NodeWithScore
 
 from llama_retrieval_ext.cli.files import Reading
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
 
-def samples() -> Reading:
-    """Python's language reference and four Chinese laws."""
-    return Reading([*python_topics(), *zh_safety_laws()])
+def samples(watched: Callable[[list[Document]], Iterable[Document]] = iter) -> Reading:
+    """Python's language reference and four Chinese laws.
+
+    Args:
+        watched: Wraps them while they are read, for a progress bar.
+    """
+    return Reading(watched([*python_topics(), *zh_safety_laws()]))
 
 
 def query_engine_sources(retriever: BaseRetriever, question: str) -> list[NodeWithScore]:

@@ -4,9 +4,10 @@ Not through ``SimpleDirectoryReader``: without the readers' package it reads a P
 text, and it takes every file in a hidden folder for hidden. Ids of documents are the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 
 from llama_index.core.readers.base import BaseReader
@@ -29,22 +30,32 @@ _FORMATS = {
 
 @dataclass
 class Reading:
-    """What was read from some files, and what was not.
+    """Documents from files, which are read while the documents are iterated over.
 
     Attributes:
-        documents: One for a file; for a PDF one for each page, for a CSV one for each row.
+        documents: One for a file; for a PDF one for each page, for a CSV one for each row. Once.
         failures: What is wrong with each file that was left out.
         files: The others.
+        ids: Of the documents.
     """
 
-    documents: list[Document] = field(default_factory=list)
+    documents: Iterable[Document] = ()
     failures: dict[Path, str] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+
+    def finds_any(self) -> bool:
+        """Whether there is a document; reads as far as the first."""
+        documents = iter(self.documents)
+        first = list(islice(documents, 1))
+        self.documents = chain(first, documents)
+        return bool(first)
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
         """Those ids of documents that are parts which files had and no longer have."""
-        current = {document.doc_id for document in self.documents}
-        return [id_ for id_ in ids if id_ not in current and id_.rpartition(_PART)[0] in self.files]
+        return [
+            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
+        ]
 
 
 def read_files(
@@ -53,7 +64,7 @@ def read_files(
     leave_out: Path | None = None,
     watched: Callable[[list[Path]], Iterable[Path]] = iter,
 ) -> Reading:
-    """Read files, and all files in folders and the folders inside.
+    """Files to read, and all files in folders and the folders inside.
 
     Hidden files in a folder are left out. Ids of documents are made from absolute paths, so that a
     second reading finds the first from anywhere.
@@ -66,10 +77,17 @@ def read_files(
     Raises:
         MissingDependencyError: A file needs a reader that is not installed.
     """
-    reading = Reading()
     files = list(dict.fromkeys(_files(paths, leave_out)))
     readers = {suffix: _reader(suffix) for suffix in {_suffix(file) for file in files}}
-    for file in watched(files):
+    reading = Reading()
+    reading.documents = _documents(reading, watched(files), readers)
+    return reading
+
+
+def _documents(
+    reading: Reading, files: Iterable[Path], readers: Mapping[str, BaseReader | None]
+) -> Iterator[Document]:
+    for file in files:
         try:
             documents = _read(file, readers[_suffix(file)])
         except ImportError as error:
@@ -77,9 +95,9 @@ def read_files(
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.failures[file] = _reason(error)
             continue
-        reading.documents.extend(documents)
         reading.files.add(str(file))
-    return reading
+        reading.ids.update(document.doc_id for document in documents)
+        yield from documents
 
 
 def _files(paths: Iterable[Path], leave_out: Path | None) -> Iterator[Path]:

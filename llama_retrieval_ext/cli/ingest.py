@@ -1,11 +1,10 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
 import logging
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.progress import track
@@ -18,6 +17,8 @@ from llama_retrieval_ext.trace import describe
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.cli.files import Reading
+
+T = TypeVar("T")
 
 _SHOWN = 20
 
@@ -40,7 +41,7 @@ def ingest(
 
 
 def read(paths: Sequence[Path], place: Place) -> "Reading":
-    """What is in files and folders, after saying what could not be read.
+    """What is in files and folders, yet to be read.
 
     Raises:
         ConfigurationError: There are none.
@@ -50,9 +51,9 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
 
     # What it has to say about a broken file, and it says it three times, is in the file's reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    reading = read_files(paths, leave_out=place.folder, watched=_watched)
-    _say_failures({str(file): reason for file, reason in reading.failures.items()})
-    if not reading.documents:
+    reading = read_files(paths, leave_out=place.folder, watched=watched)
+    if not reading.finds_any():
+        _say_failures(reading.failures)
         names = ", ".join(map(str, paths))
         raise ConfigurationError(f"nothing to add: no file with text in it at {names}")
     return reading
@@ -60,7 +61,8 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
 
 def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
     """Add documents, and say what became of them; end the program if none went in."""
-    report = kb.add(reading.documents, scope=place.scope, show_progress=sys.stderr.isatty())
+    report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
+    _say_failures(reading.failures)
     say(str(report))
     _say_failures(report.skipped)
     _say_failures({name: describe(error) for name, error in report.failures.items()})
@@ -78,16 +80,16 @@ def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
         raise typer.Exit(1)
 
 
-def _watched(files: list[Path]) -> Iterable[Path]:
-    """The files, with a progress bar while somebody looks."""
+def watched(items: Sequence[T]) -> Iterable[T]:
+    """Files or documents that are read while they are added, with a bar while somebody looks."""
     terminal = console(stderr=True)
     return track(
-        files, "Reading", console=terminal, transient=True, disable=not terminal.is_terminal
+        items, "Adding", console=terminal, transient=True, disable=not terminal.is_terminal
     )
 
 
-def _say_failures(failures: Mapping[str, str]) -> None:
-    """Say what was left out, and why."""
+def _say_failures(failures: Mapping[Any, str]) -> None:
+    """Say what was left out, by its name or path, and why."""
     for name, reason in islice(failures.items(), _SHOWN):
         say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
     if len(failures) > _SHOWN:

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.ingest.location import Location
 
 Url = Annotated[
     str,
     typer.Option(
         "--kb",
         metavar="URL",
-        help="The knowledge base: embedded:DIRECTORY.",
+        help="The knowledge base: embedded:DIRECTORY, qdrant://HOST:6333/NAME, qdrant:DIRECTORY, "
+        "milvus://HOST:19530/NAME, milvus:FILE.db, or elasticsearch://HOST:9200/NAME; "
+        "qdrants://, milvuss:// and elasticsearchs:// for TLS.",
         show_default=False,
     ),
 ]
@@ -47,9 +50,8 @@ class Place:
 
     @property
     def folder(self) -> Path | None:
-        """The directory of an embedded knowledge base on disk."""
-        engine, _, place = self.url.partition(":")
-        return Path(place).resolve() if engine == "embedded" and place != ":memory:" else None
+        """Where a knowledge base on this machine keeps its files."""
+        return Location.of(self.url).path
 
     @property
     def scope(self) -> "ext.Scope | None":
@@ -58,10 +60,14 @@ class Place:
             return None
         return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
 
-    def open(self) -> "ext.KnowledgeBase":
-        """The knowledge base, made if it is not there."""
+    def open(self, *, must_exist: bool = False) -> "ext.KnowledgeBase":
+        """The knowledge base, made if it is not there and need not be.
+
+        Raises:
+            ConfigurationError: It must be there, and is not.
+        """
         model = ext.resolve_embed_model(self.embed_model)
-        return ext.KnowledgeBase.open(self.url, embed_model=model)
+        return ext.KnowledgeBase.open(self.url, embed_model=model, must_exist=must_exist)
 
     def reopen(self) -> "ext.KnowledgeBase":
         """The knowledge base, which must be there: a typing error must not make an empty one.
@@ -69,9 +75,4 @@ class Place:
         Raises:
             ConfigurationError: It is not there.
         """
-        if self.folder is not None and not self.folder.is_dir():
-            raise ext.ConfigurationError(
-                f"there is no knowledge base at {self.folder}; "
-                f"make it with: llama-retrieval ingest PATH --kb {self.url}"
-            )
-        return self.open()
+        return self.open(must_exist=True)

@@ -9,7 +9,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.comparison import Comparison, best_passages, compare
-from llama_retrieval_ext.cli.ingest import add, read
+from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.output import say, say_table
 from llama_retrieval_ext.cli.place import EmbedModel, Place
 from llama_retrieval_ext.cli.program import five_lines
@@ -45,7 +45,7 @@ def quickstart(
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
     place = Place(kb, embed_model)
-    reading = read(paths, place) if paths else samples()
+    reading = read(paths, place) if paths else samples(watched)
     with place.open() as opened:
         add(opened, reading, place)
         asked = _answer(opened, ask or (_prompted() if paths else QUESTIONS))

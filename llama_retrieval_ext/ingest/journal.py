@@ -8,7 +8,7 @@ whether an engine had replaced a node before the process died could not be told 
 
 import sqlite3
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from llama_index.core.schema import BaseNode
@@ -40,10 +40,12 @@ class Journal:
 
     Args:
         database: The ledger's.
+        refresh: Sees what others have written; called before anything is begun or settled.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, refresh: Callable[[], None] = lambda: None) -> None:
         self._database = database
+        self._refresh = refresh
 
     def begin(self, documents: Sequence[Prepared]) -> list[Outcome | Exception]:
         """Note what is about to be written, before any of it is.
@@ -67,6 +69,7 @@ class Journal:
 
     def unfinished(self) -> list[tuple[DocumentKey, Motion]]:
         """What was begun and is not finished."""
+        self._refresh()
         query = "SELECT tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
         rows = [list(map(str, row)) for row in self._database.rows(query)]
         return [(DocumentKey(tenant, kb, ref), Motion(state)) for tenant, kb, ref, state in rows]

@@ -1,7 +1,7 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -11,13 +11,18 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    RetrievalExtError,
+    ScopeRequiredError,
+    StoreClosedError,
+)
 from llama_retrieval_ext.ingest.addition import Addition, Workshop
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
 from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
-from llama_retrieval_ext.ingest.place import Place, open_place
+from llama_retrieval_ext.ingest.place import Place, Setup, open_place
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
@@ -72,7 +77,7 @@ class KnowledgeBase:
         self._is_closed = False
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
         cls,
         url: str,
         *,
@@ -80,13 +85,22 @@ class KnowledgeBase:
         require_scope: bool = False,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
+        many_tenants: bool = False,
+        store_params: Mapping[str, object] | None = None,
+        must_exist: bool = False,
     ) -> Self:
         """The knowledge base at a URL, made if there is none.
 
-        What a crash left half done is finished or undone.
+        What a crash left half done is finished or undone; on a server, by the next one who writes.
+
+        In the engines that have collections, what a knowledge base knows about its documents lies
+        in a second one, whose name ends in ``__ledger``; both are made when the first document is
+        added. Any number of processes may have one on a server open; one may write at a time.
 
         Args:
-            url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed.
+            url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
+                ``qdrant://``, ``milvus://`` or ``elasticsearch://HOST:PORT/COLLECTION``,
+                ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
                 ``local`` or ``huggingface:NAME``. Always needed; the one it was made with.
             require_scope: Whether everything done with it needs a scope. One that was made so
@@ -96,12 +110,19 @@ class KnowledgeBase:
                 pipeline; None for a ``SentenceSplitter`` of 512 tokens, which is what current
                 encoders read, with an overlap of 64. With others, documents that are added again
                 count as changed.
+            many_tenants: Whether the engine keeps the nodes of a tenant together, by its own
+                means: Milvus's partition key, Elasticsearch's routing. Qdrant and the embedded
+                engine have an index on the tenant in any case. For when it is made.
+            store_params: Settings of the engine, as for `open_store`, for when it is made.
+            must_exist: Whether it is an error if there is none.
 
         Raises:
-            ConfigurationError: An argument cannot work.
+            ConfigurationError: An argument cannot work, or there is none that must be.
             ModelMismatchError: It was made with another embedding model.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
-            StoreUnavailableError: It cannot be read or written, or another process has it open.
+            StoreUnavailableError: It cannot be reached, read or written, or another process has its
+                directory open.
+            MissingDependencyError: The engine's extra is not installed.
         """
         if embed_model is None:
             raise ConfigurationError(
@@ -110,7 +131,8 @@ class KnowledgeBase:
             )
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
-        place = open_place(url, tokenizer=tokenizer)
+        setup = Setup(tokenizer, many_tenants, store_params, must_exist)
+        place = open_place(url, setup)
         try:
             asked = Manifest(embed_model_name(model), place.tokenizer, require_scope=require_scope)
             ledger = opened_ledger(place, asked, url)
@@ -272,8 +294,11 @@ class KnowledgeBase:
     def __repr__(self) -> str:
         if self._is_closed:
             return f"KnowledgeBase({self.url!r}, closed)"
-        documents, nodes = self._ledger.count()
         model = embed_model_name(self.embed_model)
+        try:
+            documents, nodes = self._ledger.count()
+        except RetrievalExtError as error:  # a server that is down is no reason not to be shown
+            return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
         return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
 
     def _check(self, scope: Scope | None) -> None:

@@ -3,31 +3,11 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.query import Scope
-
-# A document's state and a node's role are NULL at rest; what they are in motion stands in
-# `journal.py`. The columns that make up a document's key are in the order of `DocumentKey`.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS documents (
-    id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, kb TEXT NOT NULL, ref TEXT NOT NULL,
-    digest TEXT NOT NULL, state TEXT, UNIQUE (ref, tenant, kb)
-);
-CREATE INDEX IF NOT EXISTS documents_in_motion ON documents (state) WHERE state IS NOT NULL;
-CREATE TABLE IF NOT EXISTS nodes (
-    node_id TEXT PRIMARY KEY, document INTEGER NOT NULL, role TEXT
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS nodes_of_document ON nodes (document);
-CREATE INDEX IF NOT EXISTS nodes_in_motion ON nodes (role) WHERE role IS NOT NULL;
-CREATE TABLE IF NOT EXISTS redo (
-    document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL
-);
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +28,49 @@ class StoredDocument:
 
 
 class Ledger:
-    """What a knowledge base knows about its documents, in one SQLite file.
+    """What a knowledge base knows about its documents.
 
     Args:
-        path: The file, made if need be; None to keep it in memory.
-
-    Raises:
-        StoreUnavailableError: The file cannot be opened or written.
-        StoreFormatError: The file is no ledger.
+        database: Has the tables of `SCHEMA`.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.database = Database(path, _SCHEMA)
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def refresh(self) -> None:
+        """See what others have written; a file on this machine always shows it."""
+
+    def admit(self, asked: Manifest, where: str) -> bool:
+        """Let in who opens the knowledge base; False if it is not set up yet.
+
+        Args:
+            asked: What the one who opens it says.
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreFormatError: It was written by a newer version.
+            ModelMismatchError: It was made with another embedding model.
+            ConfigurationError: It was made with other settings.
+        """
+        recorded = self.manifest()
+        if recorded is None:
+            return False
+        kept = recorded.opened(asked, where)
+        if kept != recorded:
+            self.record(kept)
+        return True
+
+    def at_rest(self) -> int | None:
+        """How many nodes the store must hold; None while something is being written."""
+        query = (
+            "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
+        )
+        ((in_motion, nodes),) = self.database.rows(query)
+        return None if in_motion else int(str(nodes))
+
+    def is_current(self) -> bool:
+        """Whether nobody has written since it was last read; a file is read anew each time."""
+        return True
 
     def manifest(self) -> Manifest | None:
         """How the knowledge base is set up; None for one that is not yet."""
@@ -76,6 +87,7 @@ class Ledger:
 
     def dimension(self) -> int | None:
         """The dimension of the vectors; None until there are some."""
+        self.refresh()
         manifest = self.manifest()
         return None if manifest is None else manifest.dimension
 
@@ -87,6 +99,7 @@ class Ledger:
 
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """The digest of each document, in the order of the keys; None where it is not stored."""
+        self.refresh()
         query = (
             "SELECT digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ? AND state IS NULL"
         )
@@ -95,17 +108,20 @@ class Ledger:
 
     def doubt_all(self) -> None:
         """Let every document count as changed, so that adding it again writes it again."""
+        self.refresh()
         with self.database.transaction() as connection:
             connection.execute("UPDATE documents SET digest = ''")
 
     def keys(self, ref: str, scope: Scope | None) -> list[DocumentKey]:
         """The documents with an id that a scope can see; without a scope, those in none."""
+        self.refresh()
         condition, values = _seen_by(scope, none="tenant = '' AND kb = ''")
         query = f"SELECT tenant, kb, ref FROM documents WHERE ref = ? AND {condition}"  # noqa: S608
         return [DocumentKey(*map(str, row)) for row in self.database.rows(query, ref, *values)]
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all."""
+        self.refresh()
         condition, values = _seen_by(scope, none="1")
         query = (
             "SELECT ref, tenant, kb, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
@@ -119,6 +135,7 @@ class Ledger:
 
     def count(self) -> tuple[int, int]:
         """How many documents and nodes there are."""
+        self.refresh()
         query = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM nodes)"
         ((documents, nodes),) = self.database.rows(query)
         return int(str(documents)), int(str(nodes))

@@ -27,10 +27,14 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
         StoreUnavailableError: It cannot be read or written.
     """
     with place.lock:
-        ledger = Ledger(place.ledger)
+        ledger = place.ledger()
         try:
-            _record(ledger, place, asked, where)
-            writer_of(place, ledger).settle()
+            if not ledger.admit(asked, where):
+                _check_empty(place, where)
+                ledger.record(asked)
+            # What is half done on a server may be another process's work; who writes next settles.
+            if place.is_exclusive and ledger.at_rest() is None:
+                writer_of(place, ledger).settle()
             _check_in_step(ledger, place, where)
         except BaseException:
             ledger.close()
@@ -38,11 +42,7 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
     return ledger
 
 
-def _record(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
-    recorded = ledger.manifest()
-    if recorded is not None:
-        ledger.record(recorded.opened(asked, where))
-        return
+def _check_empty(place: Place, where: str) -> None:
     # Without a ledger there is no telling which model made the vectors. An empty store is what
     # remains when the process dies between making the store and its ledger.
     count = place.count()
@@ -51,13 +51,16 @@ def _record(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
             f"{where} holds {count} nodes that were not added through a knowledge base; search it "
             "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
         )
-    ledger.record(asked)
 
 
 def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
     """See whether the store was changed behind the ledger's back: restored, cleared, added to."""
-    held, (_, known) = place.count(), ledger.count()
-    if held == known:
+    known = ledger.at_rest()
+    if known is None:
+        _logger.info("%s is being written to, or its last writer died", where)
+        return
+    held = place.count()
+    if held == known or not ledger.is_current():
         return
     if held < known:
         ledger.doubt_all()
@@ -72,5 +75,5 @@ def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
 
 def writer_of(place: Place, ledger: Ledger) -> Writer:
     """What writes to a place."""
-    journal = Journal(ledger.database)
+    journal = Journal(ledger.database, ledger.refresh)
     return Writer(place.store, journal, lock=place.lock, flush=place.flush)

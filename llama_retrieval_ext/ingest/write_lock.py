@@ -1,6 +1,6 @@
-"""One writer at a time, however many knowledge base objects a process has on a directory."""
+"""One writer at a time, however many knowledge base objects a process has on a place."""
 
-from pathlib import Path
+from collections.abc import Hashable
 from threading import Lock, RLock
 from weakref import WeakValueDictionary
 
@@ -20,16 +20,16 @@ class WriteLock:
         self._lock.release()
 
 
-def lock_of(directory: Path) -> WriteLock:
-    """The lock of a directory, the same for everyone in this process.
+def lock_of(place: Hashable) -> WriteLock:
+    """The lock of a place, the same for everyone in this process.
 
     Args:
-        directory: Its real path.
+        place: What tells it from all others, such as the real path of a directory.
     """
     with _making:
-        return _locks.setdefault(directory, WriteLock())
+        return _locks.setdefault(place, WriteLock())
 
 
-# Module state, because the directory is shared by whoever opens it.
+# Module state, because the place is shared by whoever opens it.
 _making = Lock()
-_locks: WeakValueDictionary[Path, WriteLock] = WeakValueDictionary()
+_locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()

@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
@@ -36,7 +37,12 @@ class Source:
     objects: Mapping[str, object] = field(default_factory=dict)
 
 
-def open_store(url: str) -> BasePydanticVectorStore:
+def open_store(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    store_params: Mapping[str, object] | None = None,
+) -> BasePydanticVectorStore:
     """The store that a URL names, opened or created.
 
     Args:
@@ -44,9 +50,14 @@ def open_store(url: str) -> BasePydanticVectorStore:
             ``qdrant://host:6333/collection``, ``milvus://host:19530/collection`` or
             ``elasticsearch://host:9200/index``. Credentials are named in the URL's query by the
             environment variables that hold them.
+        tokenizer: For keyword search; None for what the store has recorded, or the default.
+        store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
+            its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
+            fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``. The embedded
+            engine has none.
 
     Raises:
-        ConfigurationError: The URL names no engine.
+        ConfigurationError: The URL names no engine, or the engine has no such setting.
         StoreFormatError: The directory holds something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
@@ -59,10 +70,18 @@ def open_store(url: str) -> BasePydanticVectorStore:
     """
     scheme, _, place = url.partition(":")
     if place and scheme == _EMBEDDED:
-        return EmbeddedVectorStore(place)
+        if store_params:
+            raise ConfigurationError(
+                f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
+                "leave store_params out"
+            )
+        return EmbeddedVectorStore(place, tokenizer=tokenizer)
     if place and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
-        return getattr(opening, f"open_{extra}")(url)  # type: ignore[no-any-return]
+        opened: BasePydanticVectorStore = getattr(opening, f"open_{extra}")(
+            url, tokenizer=tokenizer, store_params=store_params
+        )
+        return opened
     schemes = (_EMBEDDED, *_SERVERS)
     near = difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."

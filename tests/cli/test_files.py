@@ -2,7 +2,9 @@
 
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,16 +57,24 @@ def write_pdf(path: Path, *pages: str) -> None:
     path.write_bytes(written + f"{head}{table}{trailer}%%EOF\n".encode())
 
 
+def read(paths: list[Path], **options: Any) -> Any:
+    """All documents, read."""
+    reading = read_files(paths, **options)
+    reading.documents = list(reading.documents)
+    return reading
+
+
 def texts(path: Path) -> list[str]:
-    reading = read_files([path])
+    reading = read([path])
     assert reading.failures == {}
     return [document.text for document in reading.documents]
 
 
 def reason(path: Path) -> str:
-    reading = read_files([path])
+    reading = read([path])
     assert reading.documents == []
-    return reading.failures[path]
+    told: str = reading.failures[path]
+    return told
 
 
 @pytest.mark.parametrize("name", ["note.txt", "note.md", "note.rst", "note", "NOTE.TXT"])
@@ -86,12 +96,12 @@ def test_html_is_read_in_its_encoding_without_scripts(
     page = tmp_path / f"page{suffix}"
     page.write_text(HTML.format(charset=charset), encoding=charset)
     assert texts(page) == ["Fire drill\n疏散\nLeave by the nearest door.\nfloor 2"]
-    assert read_files([page]).documents[0].metadata["title"] == "Fire drill"
+    assert read([page]).documents[0].metadata["title"] == "Fire drill"
 
 
 def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
     write_pdf(tmp_path / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
-    reading = read_files([tmp_path / "law.pdf"])
+    reading = read([tmp_path / "law.pdf"])
     assert [(each.text, each.metadata["page_label"]) for each in reading.documents] == [
         ("Exits must be marked.", "1"),
         ("Drills are held twice a year.", "2"),
@@ -131,32 +141,32 @@ def test_folder_of_the_knowledge_base_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "manifest.json").write_text("{}")
     (tmp_path / "a.txt").write_text("found")
-    reading = read_files([tmp_path], leave_out=tmp_path / "kb")
+    reading = read([tmp_path], leave_out=tmp_path / "kb")
     assert [document.text for document in reading.documents] == ["found"]
 
 
 def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("found")
-    assert len(read_files([tmp_path, tmp_path / "a.txt"]).documents) == 1
+    assert len(read([tmp_path, tmp_path / "a.txt"]).documents) == 1
 
 
 def test_ids_do_not_depend_on_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("found")
-    (absolute,) = read_files([tmp_path / "a.txt"]).documents
+    (absolute,) = read([tmp_path / "a.txt"]).documents
     monkeypatch.chdir(tmp_path)
-    (relative,) = read_files([Path("a.txt")]).documents
+    (relative,) = read([Path("a.txt")]).documents
     assert (absolute.doc_id, absolute.hash) == (relative.doc_id, relative.hash)
 
 
 def test_touched_file_is_the_same_document(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("found")
-    (before,) = read_files([file]).documents
+    (before,) = read([file]).documents
     file.unlink()
     file.write_text("found")
-    (after,) = read_files([file]).documents
+    (after,) = read([file]).documents
     assert before.hash == after.hash
 
 
@@ -165,7 +175,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_read(tmp_path: Path) -> N
     (tmp_path / "latin.txt").write_bytes("Übung".encode("latin-1"))
     (tmp_path / "broken.docx").write_bytes(b"not a zip")
     (tmp_path / "broken.pdf").write_bytes(b"not a pdf")
-    reading = read_files([tmp_path, tmp_path / "missing.txt"])
+    reading = read([tmp_path, tmp_path / "missing.txt"])
     assert [document.text for document in reading.documents] == ["good"]
     assert {path.name for path in reading.failures} == {
         *("latin.txt", "broken.docx", "broken.pdf", "missing.txt")
@@ -189,7 +199,7 @@ def test_missing_reader_names_the_extra(
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "llama_retrieval_ext.cli.html", raising=False)
     with pytest.raises(MissingDependencyError, match=f"reading {suffix} files") as caught:
-        read_files([tmp_path])
+        read([tmp_path])
     assert caught.value.extra == "quickstart"
 
 
@@ -202,7 +212,25 @@ def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_part_that_a_file_no_longer_has_is_outdated(tmp_path: Path) -> None:
     staff, other = tmp_path / "staff.csv", tmp_path / "other.csv"
     staff.write_text("name\nAnn\nBob\n")
-    before = [document.doc_id for document in read_files([staff]).documents]
+    before = [document.doc_id for document in read([staff]).documents]
     staff.write_text("name\nAnn\n")
-    reading = read_files([staff])
+    reading = read([staff])
     assert reading.outdated([*before, f"{other}_part_0", str(staff)]) == before[1:]
+
+
+def test_files_are_read_one_by_one_as_they_are_needed(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(name)
+    watched: list[str] = []
+
+    def watch(files: list[Path]) -> Iterator[Path]:
+        for file in files:
+            watched.append(file.name)
+            yield file
+
+    reading = read_files([tmp_path], watched=watch)
+    assert watched == []
+    assert reading.finds_any()
+    assert watched == ["a.txt"]
+    assert [document.text for document in reading.documents] == ["a", "b", "c"]
+    assert not read_files([tmp_path / "missing"]).finds_any()

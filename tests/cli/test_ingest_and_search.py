@@ -91,6 +91,25 @@ def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path)
     assert not (tmp_path / "typo").exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "place"),
+    [("qdrant_client", "qdrant:{}/qdrant"), ("pymilvus", "milvus:{}/kb.db")],
+    ids=["qdrant", "milvus"],
+)
+def test_the_commands_are_the_same_on_other_engines(
+    run: Run, tmp_path: Path, handbook: Path, module: str, place: str
+) -> None:
+    pytest.importorskip(module)
+    url = place.format(tmp_path)
+    missing = run("search", "leave", "--kb", url)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "there is no knowledge base" in missing.stderr
+    assert list(tmp_path.iterdir()) == [handbook]
+    assert "3 added" in run("ingest", handbook, "--kb", url).stdout
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+    assert best(run, "annual leave", "--kb", url)[0] == "leave.md"
+
+
 def test_table_shows_rank_score_document_and_text(run: Run, url: str) -> None:
     lines = run("search", "annual leave", "--kb", url, "--mode", "keyword").stdout.splitlines()
     assert lines[0].split() == ["score", "document", "text"]

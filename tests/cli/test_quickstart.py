@@ -29,7 +29,7 @@ EXPECTED = (
 @pytest.fixture(scope="module")
 def kb() -> Iterator[KnowledgeBase]:
     with KnowledgeBase.open("embedded::memory:", embed_model=LocalEmbedding()) as opened:
-        opened.add(samples().documents, show_progress=False)
+        opened.add(list(samples().documents), show_progress=False)
         yield opened
 
 

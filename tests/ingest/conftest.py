@@ -1,4 +1,4 @@
-"""A knowledge base in memory and one on disk, with an embedding model that can fail."""
+"""A knowledge base in memory and one on each engine, with an embedding model that can fail."""
 
 import shutil
 import tempfile
@@ -10,6 +10,11 @@ import pytest
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from tests.ingest.engines import SERVERS, place, start
+from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.milvus import milvus_url
+
+__all__ = ["elasticsearch_url", "milvus_url"]
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
@@ -31,8 +36,12 @@ def model() -> PickyEmbedding:
 
 
 @pytest.fixture(autouse=True)
-def fast_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fast_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """Memory in place of a disk, where there is enough: each new store waits for the disk."""
+    if "engine" in request.fixturenames:
+        start(request.getfixturevalue("engine"), request)  # servers stay when this is gone
     place = tmp_path
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         place = Path(tempfile.mkdtemp(dir=MEMORY))
@@ -41,9 +50,19 @@ def fast_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.fixture(
+    params=["embedded", *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
+)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def url(fast_disk: Path) -> str:
-    return f"embedded:{fast_disk / 'kb'}"
+def url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with place(engine, fast_disk, request) as made:
+        yield made
 
 
 @pytest.fixture

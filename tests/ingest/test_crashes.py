@@ -1,6 +1,7 @@
 """A crash anywhere between two steps loses nothing that was there and leaves nothing half done."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,9 +17,15 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.ingest.companion.companion import Companion
+from llama_retrieval_ext.ingest.companion.mirror import Mirror
+from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
+from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.journal import Journal, Outcome
 from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.schema import SCHEMA
 from llama_retrieval_ext.ingest.write_lock import WriteLock
 from llama_retrieval_ext.ingest.writing import Writer
 
@@ -73,6 +80,13 @@ class FusedStore(BasePydanticVectorStore):
             self.fuse.step()
             self.nodes.pop(node_id, None)
 
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self.fuse.step()
+        wanted = self.nodes if node_ids is None else node_ids
+        return [self.nodes[node_id] for node_id in wanted if node_id in self.nodes]
+
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         raise NotImplementedError
 
@@ -114,17 +128,23 @@ class World:
 
     def __init__(self) -> None:
         self.store = FusedStore()
-        self.ledger = Ledger(None)
+        self.file = Database(None, SCHEMA)
+
+    def ledger(self, fuse: Fuse) -> Ledger:
+        return Ledger(self.file)
 
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = fuse
-        journal = FusedJournal(self.ledger.database)
+        ledger = self.ledger(fuse)
+        journal = FusedJournal(ledger.database, ledger.refresh)
         journal.fuse = fuse
         return Writer(self.store, journal, lock=WriteLock(), flush=self.store.flush)
 
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""
-        rows = self.ledger.database.rows(
+        ledger = self.ledger(Fuse(ENDLESS))
+        ledger.refresh()
+        rows = ledger.database.rows(
             "SELECT ref, node_id FROM documents JOIN nodes ON document = id"
         )
         found: dict[str, dict[str, str]] = {}
@@ -134,6 +154,28 @@ class World:
         return found
 
 
+class ServerWorld(World):
+    """A store and a ledger on a server: each node of the ledger that is touched is a step, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = FusedStore()
+        self.ledger(Fuse(ENDLESS)).record(Manifest("model", dimension=1))
+
+    def ledger(self, fuse: Fuse) -> Ledger:
+        # Nothing is left of what the process knew.
+        self.records.fuse = fuse
+        return MirroredLedger(Mirror(Companion(self.records)))
+
+    def leftovers(self) -> set[str]:
+        """What belongs to no document."""
+        stored = {f"document:{ref}" for ref in self.stored()}
+        names = {name for name in self.records.nodes if not name.startswith("document:")}
+        assert len(self.records.nodes) == len(stored) + len(names)
+        return names - {"manifest"}
+
+
+WORLDS = {"file": World, "server": ServerWorld}
 ENDLESS = 10**9
 NODE_NAMES = ("1", "2", "3")
 Version = dict[str, str]
@@ -170,9 +212,9 @@ def check_after_crashes(
     fuses: Sequence[Fuse],
     *,
     power_cut: bool,
+    world: World,
 ) -> bool:
     """Whether the last batch went through, the fuses blowing one after the other meanwhile."""
-    world = World()
     for batch in before:
         apply(world.writer(Fuse(ENDLESS)), batch)
     old = world.stored()
@@ -198,9 +240,10 @@ def check_after_crashes(
 @given(
     before=st.lists(batches(), max_size=2),
     last=batches(),
-    steps=st.integers(0, 25),
-    steps_again=st.integers(0, 25),
+    steps=st.integers(0, 60),
+    steps_again=st.integers(0, 40),
     power_cut=st.booleans(),
+    kind=st.sampled_from(sorted(WORLDS)),
 )
 def test_after_a_crash_each_document_is_whole_and_old_or_new(
     before: list[dict[str, Version | None]],
@@ -208,10 +251,13 @@ def test_after_a_crash_each_document_is_whole_and_old_or_new(
     steps: int,
     steps_again: int,
     power_cut: bool,
+    kind: str,
 ) -> None:
-    check_after_crashes(before, last, [Fuse(steps), Fuse(steps_again)], power_cut=power_cut)
+    fuses = [Fuse(steps), Fuse(steps_again)]
+    check_after_crashes(before, last, fuses, power_cut=power_cut, world=WORLDS[kind]())
 
 
+@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize(
     "last",
@@ -225,7 +271,7 @@ def test_after_a_crash_each_document_is_whole_and_old_or_new(
     ids=["adding", "updating the same nodes", "updating some nodes", "all at once", "deleting"],
 )
 def test_there_is_no_step_at_which_a_crash_does_harm(
-    last: dict[str, Version | None], power_cut: bool
+    last: dict[str, Version | None], power_cut: bool, kind: str
 ) -> None:
     before: list[dict[str, Version | None]] = [
         {"half": {"h0": "oldest"}},
@@ -234,18 +280,25 @@ def test_there_is_no_step_at_which_a_crash_does_harm(
     ]
     steps, finished = 0, False
     while not finished:
-        for steps_again in range(16):
+        for steps_again in range(16) if kind == "file" else (0, 3, 8, 15, 30):
             fuses = [Fuse(steps), Fuse(steps_again)]
-            finished = check_after_crashes(before, last, fuses, power_cut=power_cut)
+            finished = check_after_crashes(
+                before, last, fuses, power_cut=power_cut, world=WORLDS[kind]()
+            )
         steps += 1
     assert steps > 4
 
 
-@given(before=batches(), last=batches(), steps=st.integers(0, 25))
+@given(
+    before=batches(),
+    last=batches(),
+    steps=st.integers(0, 60),
+    kind=st.sampled_from(sorted(WORLDS)),
+)
 def test_what_was_half_done_can_be_done_again(
-    before: dict[str, Version | None], last: dict[str, Version | None], steps: int
+    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
-    world = World()
+    world = WORLDS[kind]()
     apply(world.writer(Fuse(ENDLESS)), before)
     try:
         apply(world.writer(Fuse(steps)), last)
@@ -255,11 +308,16 @@ def test_what_was_half_done_can_be_done_again(
     assert {ref: found.get(ref) for ref in last} == last
 
 
-@given(before=batches(), last=batches(), steps=st.integers(0, 25))
+@given(
+    before=batches(),
+    last=batches(),
+    steps=st.integers(0, 60),
+    kind=st.sampled_from(sorted(WORLDS)),
+)
 def test_a_store_that_takes_no_more_keeps_what_it_has(
-    before: dict[str, Version | None], last: dict[str, Version | None], steps: int
+    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
-    world = World()
+    world = WORLDS[kind]()
     apply(world.writer(Fuse(ENDLESS)), before)
     old = world.stored()
     try:
@@ -270,6 +328,16 @@ def test_a_store_that_takes_no_more_keeps_what_it_has(
         assert all(found.get(ref) in (old.get(ref), last.get(ref)) for ref in {*old, *last})
     else:
         assert {ref: world.stored().get(ref) for ref in last} == last
+
+
+@pytest.mark.parametrize("steps", range(40))
+def test_what_a_crash_has_left_beside_the_store_goes_with_the_next_write(steps: int) -> None:
+    world = ServerWorld()
+    apply(world.writer(Fuse(ENDLESS)), {"a": {"a1": "old", "a2": "old"}})
+    with suppress(Killed):
+        apply(world.writer(Fuse(steps)), {"a": {"a1": "new", "a3": "new"}})
+    apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
+    assert world.leftovers() == set()
 
 
 def test_a_document_the_store_refuses_is_taken_out_and_the_others_stay() -> None:

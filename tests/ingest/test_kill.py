@@ -7,11 +7,11 @@ import pytest
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 def test_a_process_killed_while_it_adds_loses_nothing_and_leaves_nothing_half_done(
-    fast_disk: Path,
+    url: str, engine: str
 ) -> None:
     program = Path(__file__).with_name("kills.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(fast_disk / "kb"), "10", "1"],
+        [sys.executable, str(program), url, "10", "1", "0.05" if engine == "embedded" else "0.5"],
         capture_output=True,
         text=True,
         timeout=100,

@@ -170,7 +170,8 @@ def test_a_required_scope_is_required_of_everything_else(open_kb: Open) -> None:
 
 
 def test_a_knowledge_base_made_to_require_scopes_does_not_open_without(open_kb: Open) -> None:
-    open_kb(require_scope=True).close()
+    with open_kb(require_scope=True) as kb:
+        kb.add([Document(text="leave")], scope=ACME)
     with pytest.raises(ConfigurationError, match="require_scope=True"):
         open_kb()
 

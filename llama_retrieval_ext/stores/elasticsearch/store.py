@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import BaseNode
@@ -110,6 +110,28 @@ class ElasticsearchVectorStore(EngineStore):
     def routing(self) -> bool:
         """Whether a tenant's nodes lie on one shard."""
         return self._index.manifest.routing
+
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in an index of its own, over these clients.
+
+        Args:
+            suffix: What its index's name has more than this one's.
+
+        Raises:
+            StoreFormatError: That index was not made by this package.
+            StoreUnavailableError: The server cannot be reached.
+        """
+        other = self.model_copy()  # closing either closes both
+        other.index = f"{self.index}{suffix}"
+        params = IndexParams(
+            number_of_shards=1,
+            number_of_replicas=self._index.params.number_of_replicas,
+            index_options={"type": "flat"},
+        )
+        index = Index(other.index, Asked(), params)
+        self._transport.run(index.look())
+        other._index = index  # noqa: SLF001 - of its own class
+        return other
 
     def close(self) -> None:
         """Close the connections; the index stays."""

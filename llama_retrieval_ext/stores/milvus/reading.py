@@ -49,6 +49,7 @@ def count_matching(collection: Collection, expression: Expression) -> int:
             collection.name,
             filter=_filter(expression),
             output_fields=["count(*)"],
+            consistency_level="Strong",  # a count that lags behind would be a wrong one
             timeout=collection.connection.timeout_s,
         ),
         empty=[{"count(*)": 0}],

@@ -1,6 +1,7 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
@@ -10,7 +11,7 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.stores.milvus.address import Address
+from llama_retrieval_ext.stores.milvus.address import Address, checked_name
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.connection import Connection
 from llama_retrieval_ext.stores.milvus.manifest import Asked, Manifest
@@ -94,6 +95,28 @@ class MilvusStore(EngineStore):
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Nothing that had to be called: what was added is kept. Milvus Lite indexes the rest."""
         self._writer.flush()
+
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in a collection of its own, over this client.
+
+        Args:
+            suffix: What its collection's name has more than this one's.
+
+        Raises:
+            ConfigurationError: The name is too long.
+            StoreFormatError: That collection was not made by this package.
+            StoreUnavailableError: Milvus cannot answer.
+        """
+        collection = Collection(
+            self._connection,
+            checked_name(f"{self._collection.name}{suffix}"),
+            asked=Asked(),
+            # Also what another client has just written is seen.
+            params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
+        )
+        other = self.model_copy()  # closing either closes both
+        other._collection, other._writer = collection, Writer(collection)  # noqa: SLF001 - own class
+        return other
 
     def close(self) -> None:
         """Close the store; a file is free for others when no store object has it open."""

@@ -47,6 +47,10 @@ class Connection:
         self._lock = _lock_of(inner) if self.is_local else None
         self._by_loop = LoopClients(lambda: AsyncQdrantClient(**_options(aclient)))
 
+    def named(self, where: str) -> "Connection":
+        """The same clients, for another store."""
+        return Connection(self._client, self._aclient, where=where)
+
     def call(self, talk: Callable[[], Talk[T]]) -> Call[T]:
         """What a plan yields to have a talk carried out."""
         coroutine = (lambda: self.aask(talk())) if self.real_async else None

@@ -15,6 +15,8 @@ _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
 # They are ours to decide.
 _TAKEN: Final = {"vectors", "sparse_vectors", "metadata"}
+# What decides on how many machines must have what was written.
+_SAFETY: Final = ("replication_factor", "write_consistency_factor")
 _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _TAKEN
 
 
@@ -58,6 +60,12 @@ class StoreParams:
             )
         except (ValidationError, TypeError) as error:
             raise ConfigurationError(f"store_params is not what Qdrant takes: {error}") from error
+
+    @property
+    def for_records(self) -> "StoreParams":
+        """For a collection that is as safe as this one, and is never searched by vectors."""
+        kept = {name: self.collection[name] for name in _SAFETY if name in self.collection}
+        return StoreParams({**kept, "hnsw_config": {"m": 0}}, {}, {}, None)
 
     def creation(self, *, dimension: int, distance: models.Distance) -> dict[str, object]:
         """The arguments that a collection is made with, but for its name and metadata."""

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
@@ -131,6 +131,26 @@ class QdrantStore(EngineStore):
     def searcher(self) -> TalkingSearcher:
         """What the backend asks."""
         return TalkingSearcher(self._collection)
+
+    def beside(self, suffix: str) -> Self:
+        """A store of records that are read by id, in a collection of its own, over this client.
+
+        Args:
+            suffix: What its collection's name has more than this one's.
+
+        Raises:
+            StoreFormatError: That collection was not made by this package.
+            StoreUnavailableError: The server cannot be reached.
+        """
+        name = f"{self._collection.name}{suffix}"
+        place = self.place.replace(repr(self._collection.name), repr(name), 1)
+        connection = self.connection.named(place)
+        params = self._collection.params.for_records
+        collection = Collection(name, connection, settings=Settings(), params=params)
+        connection.ask(collection.opened())
+        other = self.model_copy(update={"place": place})  # closing either closes both
+        other._connection, other._collection = connection, collection  # noqa: SLF001 - own class
+        return other
 
     def close(self) -> None:
         """Close the connection."""

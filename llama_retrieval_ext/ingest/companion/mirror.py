@@ -1,0 +1,184 @@
+"""`Mirror`: a ledger's tables in memory, whose every change is written to a server first."""
+
+import sqlite3
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeAlias
+
+from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.ingest.companion.companion import Companion
+from llama_retrieval_ext.ingest.companion.rows import (
+    MANIFEST,
+    State,
+    Texts,
+    Told,
+    document_texts,
+    insert_documents,
+    manifest_text,
+    manifest_told,
+    redo_names,
+    unused,
+)
+from llama_retrieval_ext.ingest.database import Database
+from llama_retrieval_ext.ingest.schema import SCHEMA
+
+Rows: TypeAlias = tuple[tuple[str, str], ...]
+
+_CHANGED = "CREATE TABLE changed (tenant, kb, ref, UNIQUE (tenant, kb, ref));"
+# What notes which documents a transaction changes.
+_NOTE = (
+    "CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN INSERT OR IGNORE INTO changed {key}; END"
+)
+_TRIGGERS = [
+    (f"{table}_{event}", event, table, key.format("OLD" if event == "DELETE" else "NEW"))
+    for table, key in (
+        ("documents", "VALUES ({0}.tenant, {0}.kb, {0}.ref)"),
+        ("nodes", "SELECT tenant, kb, ref FROM documents WHERE id = {0}.document"),
+        ("redo", "SELECT tenant, kb, ref FROM documents WHERE id = {0}.document"),
+    )
+    for event in ("INSERT", "UPDATE", "DELETE")
+]
+
+
+class Mirror(Database):
+    """The tables of a ledger whose lasting place is a companion.
+
+    A transaction is over when the companion has its changes. Before there is a dimension nothing is
+    written there, and the manifest is here alone. What others write is seen by `refresh`.
+
+    One process may write at a time. Another one is noticed, when its writes come between two of
+    this one's.
+
+    Args:
+        companion: Where the records are.
+
+    Raises:
+        StoreUnavailableError: It cannot be read.
+    """
+
+    def __init__(self, companion: Companion) -> None:
+        super().__init__(None, SCHEMA + _CHANGED)
+        self._companion = companion
+        self._is_loaded = False
+        self._redo: dict[str, str] = {}
+        told = self._told()
+        with super().transaction() as connection:
+            connection.executemany("INSERT INTO manifest VALUES (?, ?)", told.rows)
+            _set_triggers(connection)
+        self._state, self._rows = told.state, told.rows
+
+    def at_rest(self) -> int | None:
+        """How many nodes all documents have, as last read; None if some are being written."""
+        return None if self._state.in_motion else self._state.n_nodes
+
+    def is_current(self) -> bool:
+        """Whether nobody has written since it was last read."""
+        with self._lock:
+            return self._told().state == self._state
+
+    def refresh(self) -> None:
+        """See all documents, as whoever wrote last has left them.
+
+        Raises:
+            StoreUnavailableError: The companion cannot be read.
+        """
+        with self._lock:
+            told = self._told()
+            if self._is_loaded and told.state == self._state:
+                return
+            self._is_loaded = False
+            records = self._companion.read_all() if told.rows else {}
+            with super().transaction() as connection:
+                _fill(connection, told, records)
+            self._redo = redo_names(records)
+            self._companion.delete_later(unused(records))
+            # As it was before the others were read: what was written meanwhile is seen next time.
+            self._state, self._rows, self._is_loaded = told.state, told.rows, True
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        """A transaction: all of it is kept, or nothing; of its documents each, if it fails halfway.
+
+        Raises:
+            StoreUnavailableError: The companion cannot be written, or somebody else has written.
+            StoreClosedError: It is closed.
+        """
+        with self._lock:
+            try:
+                with super().transaction() as connection:
+                    yield connection
+                    self._write_through(connection)
+            except BaseException:
+                # The companion may know more than is known here.
+                self._is_loaded = False
+                raise
+
+    def _write_through(self, connection: sqlite3.Connection) -> None:
+        changed = connection.execute("SELECT tenant, kb, ref FROM changed").fetchall()
+        connection.execute("DELETE FROM changed")
+        rows = _manifest_rows(connection)
+        if not _has_dimension(rows) or (not changed and rows == self._rows):
+            return
+        if self._told().state != self._state:
+            raise StoreUnavailableError(
+                "another process has written to this knowledge base at the same time; let one "
+                "process write at a time, and do this again"
+            )
+        self._write_documents([document_texts(connection, key) for key in changed])
+        state = self._next_state(connection)
+        # Last: who reads it earlier would take what is there for all there is.
+        self._companion.write({MANIFEST: manifest_text(connection, state)})
+        self._state, self._rows = state, rows
+        self._companion.tidy()
+
+    def _write_documents(self, documents: Sequence[Texts]) -> None:
+        outdated = [self._redo.pop(each.name) for each in documents if each.name in self._redo]
+        redo = {each.redo_name: each.redo for each in documents if each.redo_name is not None}
+        # What finishes an update must be there before the document says that it is begun.
+        self._companion.write(redo)
+        self._companion.write({each.name: each.text for each in documents if each.text is not None})
+        self._companion.delete(each.name for each in documents if each.text is None)
+        self._companion.delete_later(outdated)
+        for each in documents:
+            if each.redo_name is not None:
+                self._redo[each.name] = each.redo_name
+
+    def _next_state(self, connection: sqlite3.Connection) -> State:
+        generation = self._state.generation + 1
+        if not self._is_loaded:  # it is opened, and only the manifest changes
+            return replace(self._state, generation=generation)
+        query = (
+            "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
+        )
+        return State(generation, *connection.execute(query).fetchone())
+
+    def _told(self) -> Told:
+        text = self._companion.read(MANIFEST)
+        return Told(State(), ()) if text is None else manifest_told(text)
+
+
+def _fill(connection: sqlite3.Connection, told: Told, records: Mapping[str, str]) -> None:
+    for name, *_ in _TRIGGERS:
+        connection.execute(f"DROP TRIGGER {name}")
+    for table in ("documents", "nodes", "redo", *(["manifest"] if told.rows else [])):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - one of those
+    if told.rows:
+        connection.executemany("INSERT INTO manifest VALUES (?, ?)", told.rows)
+    else:  # nothing was added yet, or somebody has removed it all
+        connection.execute("DELETE FROM manifest WHERE key = 'dimension'")
+    insert_documents(connection, records)
+    _set_triggers(connection)
+
+
+def _set_triggers(connection: sqlite3.Connection) -> None:
+    for name, event, table, key in _TRIGGERS:
+        connection.execute(_NOTE.format(name=name, event=event, table=table, key=key))
+
+
+def _manifest_rows(connection: sqlite3.Connection) -> Rows:
+    return tuple(connection.execute("SELECT key, value FROM manifest ORDER BY key").fetchall())
+
+
+def _has_dimension(rows: Rows) -> bool:
+    return any(key == "dimension" and value != "null" for key, value in rows)

@@ -1,0 +1,174 @@
+"""The tables of a ledger in memory, and the records that outlive them."""
+
+from collections.abc import Sequence
+
+import pytest
+from llama_index.core.schema import BaseNode, TextNode
+
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.ingest.companion.companion import Companion
+from llama_retrieval_ext.ingest.companion.mirror import Mirror
+from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
+from llama_retrieval_ext.ingest.companion.records import SLICE
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
+from llama_retrieval_ext.ingest.journal import Journal
+from llama_retrieval_ext.ingest.manifest import Manifest
+
+LONG = "x" * (3 * SLICE + 1)
+
+
+class Records:
+    """Nodes in a dict, and what was asked of them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, BaseNode] = {}
+        self.asked: list[list[str] | None] = []
+
+    def add(self, nodes: Sequence[BaseNode]) -> None:
+        self.nodes |= {node.node_id: node for node in nodes}
+
+    def get_nodes(self, node_ids: list[str] | None = None) -> list[BaseNode]:
+        self.asked.append(node_ids)
+        wanted = self.nodes if node_ids is None else node_ids
+        return [self.nodes[node_id] for node_id in wanted if node_id in self.nodes]
+
+    def delete_nodes(self, node_ids: list[str] | None = None) -> None:
+        for node_id in node_ids or []:
+            self.nodes.pop(node_id, None)
+
+
+@pytest.fixture
+def records() -> Records:
+    return Records()
+
+
+def ledger_on(records: Records) -> MirroredLedger:
+    return MirroredLedger(Mirror(Companion(records)))
+
+
+def journal_of(ledger: MirroredLedger) -> Journal:
+    return Journal(ledger.database, ledger.refresh)
+
+
+def prepared(ref: str) -> Prepared:
+    node = TextNode(id_=f"{ref}-1", text=ref, embedding=[1.0])
+    return Prepared(DocumentKey("", "", ref), f"digest of {ref}", (node,))
+
+
+def add(ledger: MirroredLedger, ref: str) -> None:
+    journal = journal_of(ledger)
+    assert journal.unfinished() == []
+    journal.begin([prepared(ref)])
+    journal.finish()
+
+
+def test_a_record_of_any_length_is_read_as_it_was_written(records: Records) -> None:
+    companion = Companion(records)
+    companion.write({"long": LONG, "short": "x"})
+    assert Companion(records).read("long") == companion.read("long") == LONG
+    assert Companion(records).read_all() == {"long": LONG, "short": "x"}
+    assert Companion(records).read("none") is None
+
+
+def test_no_node_is_longer_than_milvus_takes(records: Records) -> None:
+    Companion(records).write({"n" * 100: '"' * 10**6})
+    assert max(len(node.model_dump_json()) for node in records.nodes.values()) < 65_000
+
+
+def test_parts_go_when_a_record_is_replaced_or_deleted(records: Records) -> None:
+    companion = Companion(records)
+    companion.write({"a": LONG, "b": LONG})
+    companion.write({"a": "x"})
+    companion.delete(["b"])
+    companion.tidy()
+    assert list(records.nodes) == ["a"]
+
+
+def test_what_somebody_else_left_lying_about_goes_too(records: Records) -> None:
+    Companion(records).write({"a": LONG})
+    del records.nodes["a"]
+    companion = Companion(records)
+    assert companion.read_all() == {}
+    companion.tidy()
+    assert records.nodes == {}
+
+
+@pytest.mark.parametrize("reading", ["one", "all"])
+def test_a_record_that_lost_a_part_is_an_error(records: Records, reading: str) -> None:
+    companion = Companion(records)
+    companion.write({"a": LONG})
+    del records.nodes[next(name for name in records.nodes if name != "a")]
+    with pytest.raises(StoreFormatError, match="lost a part of its record 'a'"):
+        companion.read("a") if reading == "one" else companion.read_all()
+
+
+def test_opening_reads_one_record_and_documents_only_when_they_are_needed(
+    records: Records,
+) -> None:
+    ledger = ledger_on(records)
+    ledger.record(Manifest("model", dimension=1))
+    for ref in "abc":
+        add(ledger, ref)
+    records.asked.clear()
+    again = ledger_on(records)
+    assert again.manifest() == Manifest("model", dimension=1)
+    assert again.at_rest() == 3
+    assert records.asked == [["manifest"]]
+    assert len(again.documents(None)) == 3
+    assert records.asked[1:] == [["manifest"], None]
+    assert len(again.documents(None)) == 3
+    assert records.asked[3:] == [["manifest"]]  # nothing has changed
+
+
+def test_another_s_documents_are_seen(records: Records) -> None:
+    first, second = ledger_on(records), ledger_on(records)
+    first.record(Manifest("model", dimension=1))
+    assert second.documents(None) == []
+    add(first, "a")
+    assert [each.document_id for each in second.documents(None)] == ["a"]
+    add(second, "b")
+    assert [each.document_id for each in first.documents(None)] == ["a", "b"]
+
+
+def test_without_a_dimension_nothing_is_written(records: Records) -> None:
+    ledger = ledger_on(records)
+    ledger.record(Manifest("model"))
+    assert records.nodes == {}
+    ledger.record_dimension(3)
+    assert ledger_on(records).manifest() == Manifest("model", dimension=3)
+
+
+def test_a_second_writer_is_noticed_and_nothing_of_the_first_is_lost(records: Records) -> None:
+    ledger = ledger_on(records)
+    ledger.record(Manifest("model", dimension=1))
+    journal = journal_of(ledger)
+    journal.unfinished()
+    add(ledger_on(records), "b")
+    with pytest.raises(StoreUnavailableError, match="another process has written"):
+        journal.begin([prepared("a")])
+    assert journal.unfinished() == []
+    journal.begin([prepared("a")])
+    journal.finish()
+    assert [each.document_id for each in ledger_on(records).documents(None)] == ["a", "b"]
+
+
+def test_what_cannot_be_written_has_not_happened(records: Records) -> None:
+    class Failing(Records):
+        def add(self, nodes: Sequence[BaseNode]) -> None:
+            if not self.works:
+                raise StoreUnavailableError("the server is down")
+            super().add(nodes)
+
+        works = True
+
+    failing = Failing()
+    ledger = ledger_on(failing)
+    ledger.record(Manifest("model", dimension=1))
+    add(ledger, "a")
+    failing.works = False
+    with pytest.raises(StoreUnavailableError, match="down"):
+        add(ledger, "b")
+    assert [each.document_id for each in ledger.documents(None)] == ["a"]
+    failing.works = True
+    add(ledger, "b")
+    assert [each.document_id for each in ledger.documents(None)] == ["a", "b"]
