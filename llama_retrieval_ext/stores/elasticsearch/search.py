@@ -1,6 +1,7 @@
 """Searches of a store, for the LlamaIndex class and for the backend alike."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic_core import to_json
 
@@ -10,6 +11,7 @@ from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
 from llama_retrieval_ext.stores.elasticsearch.questions import (
     WINDOW,
+    Added,
     Nearest,
     Question,
     Sharing,
@@ -19,6 +21,8 @@ from llama_retrieval_ext.stores.elasticsearch.questions import (
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.vectors import query_vector
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 _OK = 200
 # A shard scores by the rarity of terms on all shards; with one shard this is free.
@@ -73,6 +77,30 @@ class Searcher:
             return ranking, []
         near, sharing = yield from self._answers([nearest, Sharing(keyword, terms)])
         return near, sharing
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> Steps[list[Found]]:
+        """The best of both as the engine adds them up.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the index.
+        """
+        if not (yield from self._index.known()):
+            return []
+        candidates = replace(wanted, top_k=how.candidates)
+        nearest = self._nearest(embedding, candidates)
+        terms = asked_text(text, self._index.manifest)
+        if nearest.vector is None or not terms.strip():
+            # Nothing is near to zeros, and nothing shares no term: there are not two to add.
+            dense, keyword = yield from self.both(
+                embedding, text, dense=candidates, keyword=replace(wanted, top_k=WINDOW)
+            )
+            return fused_here(dense, keyword, how, top_k=wanted.top_k)
+        added = Added(nearest, Sharing(wanted, terms), how.proportions)
+        (ranking,) = yield from self._answers([added])
+        return ranking
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Nearest:
         manifest = self._index.manifest
@@ -130,7 +158,7 @@ class Searcher:
 
 def _how(question: Question) -> Json:
     how = {} if question.wanted.route is None else {"routing": question.wanted.route}
-    if isinstance(question, Sharing):
+    if not isinstance(question, Nearest):
         how["search_type"] = _GLOBAL_STATISTICS
     return how
 

@@ -7,6 +7,8 @@ from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.embedded.manifest import Distance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
+from llama_retrieval_ext.stores.points.fusing import fusions_of
 from llama_retrieval_ext.stores.points.wanted import wanted
 
 _SCORES: Final[Mapping[Distance, ScoreRange]] = {
@@ -42,6 +44,7 @@ class EmbeddedBackend:
             dense=_SCORES[self.store.distance],
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
+            fusions=fusions_of(_SCORES[self.store.distance].kind),
             mmr=True,
         )
 
@@ -73,6 +76,17 @@ class EmbeddedBackend:
         """
         what = wanted(search)
         return Call(lambda: self.store.searcher.both(embedding, text, dense=what, keyword=what))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what = wanted(search)
+        return Call(lambda: self.store.searcher.fused(embedding, text, what, how))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""

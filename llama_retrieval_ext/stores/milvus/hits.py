@@ -27,6 +27,7 @@ def best_hits(
     top_k: int,
     score: Callable[[Hit], float],
     keep: Callable[[Hit], bool] = lambda _: True,
+    spare: int = 1,
 ) -> tuple[list[Hit], bool]:
     """The best hits that are to be kept, at least ``top_k`` where there are as many.
 
@@ -35,13 +36,14 @@ def best_hits(
         top_k: How many are wanted.
         score: Of a hit.
         keep: Whether a hit counts.
+        spare: How many more than wanted to ask for at first, so that a tie where the ranking is
+            cut shows.
 
     Returns:
         The hits, with all that tie with the last that is wanted, so that ids can decide between
         them; and whether there may be more that Milvus does not return.
     """
-    # One more than wanted shows whether there is a tie where the ranking is cut.
-    limit = min(top_k + 1, MOST)
+    limit = min(top_k + spare, MOST)
     while True:
         hits = ask(limit)
         kept = [hit for hit in hits if keep(hit)]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pymilvus import MilvusClient
+from pymilvus import AnnSearchRequest, MilvusClient
+from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.embedded.stored_node import node_from_text, node_id_in
@@ -32,19 +33,38 @@ class Question:
     score: Callable[[float], float]
 
 
-def ranking(collection: Collection, question: Question, top_k: int) -> list[Found]:
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Searches, and how the engine makes one of them.
+
+    Attributes:
+        legs: The searches.
+        candidates: How many hits of each are looked at.
+        ranker: The engine's fusion.
+        score: From the engine's score to ours.
+    """
+
+    legs: tuple[Question, ...]
+    candidates: int
+    ranker: BaseRanker
+    score: Callable[[float], float]
+
+
+def ranking(collection: Collection, question: Question | Fused, top_k: int) -> list[Found]:
     """The best of a collection: best first, equal scores by node id.
 
     Raises:
         ConfigurationError: More are wanted than Milvus returns.
     """
-    check_within(top_k)
+    check_within(top_k if isinstance(question, Question) else question.candidates)
 
     def asked(client: MilvusClient) -> list[Hit]:
+        # Fused ranks often tie in pairs: with two to spare, such a pair is not cut through.
         best, _ = best_hits(
             lambda limit: _asked(client, collection, question, limit),
             top_k=top_k,
             score=lambda hit: question.score(hit["distance"]),
+            spare=1 if isinstance(question, Question) else 2,
         )
         return best
 
@@ -56,8 +76,10 @@ def ranking(collection: Collection, question: Question, top_k: int) -> list[Foun
 
 
 def _asked(
-    client: MilvusClient, collection: Collection, question: Question, limit: int
+    client: MilvusClient, collection: Collection, question: Question | Fused, limit: int
 ) -> list[Hit]:
+    if isinstance(question, Fused):
+        return _asked_to_fuse(client, collection, question, limit)
     pages = client.search(
         collection.name,
         data=[question.sought],
@@ -66,6 +88,30 @@ def _asked(
         limit=limit,
         output_fields=[NODE],
         search_params=dict(question.params(limit)),
+        timeout=collection.connection.timeout_s,
+    )
+    return list(pages[0])
+
+
+def _asked_to_fuse(
+    client: MilvusClient, collection: Collection, fused: Fused, limit: int
+) -> list[Hit]:
+    requests = [
+        AnnSearchRequest(
+            data=[leg.sought],
+            anns_field=leg.column,
+            param=dict(leg.params(fused.candidates)),
+            limit=fused.candidates,
+            expr=leg.filter,
+        )
+        for leg in fused.legs
+    ]
+    pages = client.hybrid_search(
+        collection.name,
+        requests,
+        fused.ranker,
+        limit=limit,
+        output_fields=[NODE],
         timeout=collection.connection.timeout_s,
     )
     return list(pages[0])

@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.embedded.surrogates import utf8_safe
 from llama_retrieval_ext.stores.embedded.vectors import query_vector
+from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
+from llama_retrieval_ext.stores.milvus.fusing import ranker_of
 from llama_retrieval_ext.stores.milvus.manifest import Distance
-from llama_retrieval_ext.stores.milvus.questions import Question, ranking
+from llama_retrieval_ext.stores.milvus.questions import Fused, Question, ranking
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS
 from llama_retrieval_ext.stores.milvus.terms import query_terms
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class Searcher:
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
 
+    @property
+    def is_lite(self) -> bool:
+        """Whether the engine is Milvus Lite."""
+        return self._collection.connection.is_lite
+
     def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
         """Nearest nodes to an embedding.
 
@@ -51,6 +59,38 @@ class Searcher:
             ConfigurationError: A value of it is not finite.
             DimensionMismatchError: It has another dimension than the store.
         """
+        nearest = self._nearest(embedding, wanted)
+        if wanted.expression is False:
+            return []
+        return ranking(self._collection, nearest, wanted.top_k)
+
+    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+        sharing = self._sharing(text, wanted)
+        if sharing is None or wanted.expression is False:
+            return []
+        found = ranking(self._collection, sharing, wanted.top_k)
+        return [each for each in found if each.score > 0]
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> list[Found]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite, or there are more candidates
+                than Milvus returns.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        candidates = replace(wanted, top_k=how.candidates)
+        sharing = self._sharing(text, wanted)
+        if sharing is None or wanted.expression is False:
+            return fused_here(self.dense(embedding, candidates), [], how, top_k=wanted.top_k)
+        ranker, score = ranker_of(how)
+        legs = (self._nearest(embedding, wanted), sharing)
+        return ranking(self._collection, Fused(legs, how.candidates, ranker, score), wanted.top_k)
+
+    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         manifest = self._collection.manifest
         vector = query_vector(
             embedding,
@@ -58,24 +98,17 @@ class Searcher:
             distance=manifest.distance,
             where=self._collection.where,
         )
-        if wanted.expression is False:
-            return []
-        question = Question(
-            vector, DENSE, wanted.filter, self._dense_params, _SCORES[manifest.distance]
-        )
-        return ranking(self._collection, question, wanted.top_k)
+        score = _SCORES[manifest.distance]
+        return Question(vector, DENSE, wanted.filter, self._dense_params, score)
 
-    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
-        """Nodes that share terms with a text, by BM25; each has a score above 0."""
+    def _sharing(self, text: str, wanted: Wanted) -> Question | None:
         manifest = self._collection.manifest
         plain = manifest.analyzer is not None
         sought = utf8_safe(text) if plain else query_terms(text, manifest.tokenizer)
-        if wanted.expression is False or not sought.strip():
-            return []
+        if not sought.strip():
+            return None
         # BM25 has no scores below 0: abs(), because Milvus Lite turns them round, Milvus not.
-        question = Question(sought, BM25, wanted.filter, _bm25_params, abs)
-        found = ranking(self._collection, question, wanted.top_k)
-        return [each for each in found if each.score > 0]
+        return Question(sought, BM25, wanted.filter, _bm25_params, abs)
 
     def _dense_params(self, limit: int) -> Mapping[str, Any]:
         params = self._collection.params
