@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -12,6 +13,8 @@ from llama_retrieval_ext.errors import DimensionMismatchError, UnsupportedModeEr
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.testing.fake_embedding import words_of
 
 EVERYTHING = Capabilities(
@@ -89,6 +92,16 @@ class FakeBackend:
             return None
         dense, keyword = self.dense(embedding, search), self.keyword(text, search)
         return Call(lambda: (dense.function(), keyword.function()))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """Both, fused by the formula that the fusion has."""
+        candidates = replace(search, top_k=how.candidates)
+        dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
+        return Call(
+            lambda: fused_here(dense.function(), keyword.function(), how, top_k=search.top_k)
+        )
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         """Whether a search with this condition may find the node."""

@@ -25,7 +25,8 @@ from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 _OK = 200
-# A shard scores by the rarity of terms on all shards; with one shard this is free.
+# A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
+# beside it that is always so, and must not be asked for.
 _GLOBAL_STATISTICS = "dfs_query_then_fetch"
 
 
@@ -158,7 +159,7 @@ class Searcher:
 
 def _how(question: Question) -> Json:
     how = {} if question.wanted.route is None else {"routing": question.wanted.route}
-    if not isinstance(question, Nearest):
+    if isinstance(question, Sharing):
         how["search_type"] = _GLOBAL_STATISTICS
     return how
 

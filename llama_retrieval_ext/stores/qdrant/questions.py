@@ -151,7 +151,9 @@ class Asker:
         return question.top_k + question.spare + (self.slack if question.positive else 0)
 
     def _scores(self, question: Question, points: Sequence[models.ScoredPoint]) -> list[float]:
-        return levelled([question.score(point.score) for point in points], grain=self.grain)
+        scores = [question.score(point.score) for point in points]
+        # Fused scores may all be near to 0, and close together without being equal.
+        return levelled(scores, grain=0.0 if question.legs else self.grain)
 
     def _points(self, requests: list[models.QueryRequest]) -> Talk[list[list[models.ScoredPoint]]]:
         pages = yield Request(
