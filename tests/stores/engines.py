@@ -14,7 +14,6 @@ from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.opening import backend_for
 
-ENGINES = ("embedded", "qdrant", "milvus", "milvus server", "elasticsearch")
 _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
 
 
@@ -30,7 +29,7 @@ def filled(
     """The backend of an engine with these nodes; skips the test where its client is missing.
 
     Args:
-        engine: One of `ENGINES`.
+        engine: ``embedded``, ``qdrant``, ``milvus``, ``milvus server`` or ``elasticsearch``.
         nodes: What is in it; they are copied.
         request: Of a test or fixture that can have ``elasticsearch_url`` and ``milvus_url``.
         folder: For what lies in files.
