@@ -18,12 +18,19 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stores.ahead import found_ahead
-from llama_retrieval_ext.stores.backend import Asked, Dense, Found, Keyword
+from llama_retrieval_ext.stores.ahead import searched_at_once
+from llama_retrieval_ext.stores.backend import (
+    Asked,
+    Dense,
+    Found,
+    Keyword,
+    dense_and_keyword,
+    fusing,
+)
 from llama_retrieval_ext.stores.gate import gated
+from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.opening import Storage
 
-LEGS = ("vector", "keyword")
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
 
@@ -46,13 +53,18 @@ class HybridRetriever(StoreRetriever):
             weights in the fusion. 1.0 and 0.0 switch the other leg off.
         candidates: How many hits each leg is asked for, at least; more candidates make the fusion
             better informed. 100 costs little and is what the literature uses.
+        pushdown: Whether the engine itself fuses and returns only the best: faster, most of all
+            over a network. By default this package does: by the same formula on every engine, by
+            any fusion and weights, and every hit has its contributions; the engine tells none.
+            See ``backend.capabilities.fusions`` for what an engine has.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are the fusion's; see there.
 
     Raises:
         ConfigurationError: ``alpha`` is out of range, or given beside weights.
-        UnsupportedModeError: The store has no keyword search.
+        UnsupportedModeError: The store has no keyword search, or ``pushdown`` is asked for and the
+            engine does not fuse by this fusion with these weights.
     """
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
@@ -66,6 +78,7 @@ class HybridRetriever(StoreRetriever):
         fusion: Fusion | None = None,
         alpha: float | None = None,
         candidates: int = 100,
+        pushdown: bool = False,
         name: str = "hybrid",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
@@ -74,40 +87,52 @@ class HybridRetriever(StoreRetriever):
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
+        self.pushdown = pushdown
+        if pushdown:
+            check_native(
+                self.backend.capabilities.fusions,
+                self.fusion,
+                self.weights,
+                engine=self.backend.describe()["engine"],
+            )
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        top_k = max(self.candidates, query.top_k or 1)
-        found = yield from self._one_round_trip(query, top_k)
-        if found is not None:
-            return self._fused(found, query)
-        rankings = yield from self._side_by_side(query, top_k)
+        candidates = max(self.candidates, query.top_k or 1)
+        if self.pushdown or self._has_one_round_trip():
+            (embedded,) = yield Together([Task("embedding", self._embed(query))])
+            # Otherwise side by side, where the vector leg fails alone and says why.
+            if embedded.error is None:
+                hits = yield from self._at_once(query, embedded.result(), candidates)
+                if hits is not None:
+                    return hits
+        rankings = yield from self._side_by_side(query, candidates)
         return self.fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
-    def _one_round_trip(self, query: Query, top_k: int) -> Plan[dict[str, list[Found]] | None]:
-        """Both rankings from one request; None where that is not to be had."""
-        if len(self._legs) < len(LEGS) or not self.backend.capabilities.one_round_trip:
-            return None
-        (embedded,) = yield Together([Task("embedding", self._embed(query))])
-        if embedded.error is not None:
-            return None  # side by side, where the vector leg fails alone and says why
-        search = search_of(query, top_k=top_k)
-        both: list[Asked] = [
-            Dense(tuple(embedded.result()), search),
-            Keyword(query.query_str, search),
-        ]
-        known = found_ahead(self.backend, both)
-        if known is not None:
-            return dict(zip(LEGS, known, strict=True))
-        request = self.backend.dense_and_keyword(embedded.result(), query.query_str, search)
-        if request is None:
-            return None
-        found = yield from step("search in one round trip", call(request))
-        return dict(zip(LEGS, found, strict=True))
+    def _has_one_round_trip(self) -> bool:
+        return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
+
+    def _at_once(
+        self, query: Query, embedding: Sequence[float], candidates: int
+    ) -> Plan[list[Hit] | None]:
+        """The hits from one request; None where that is not to be had."""
+        text = query.query_str
+        if self.pushdown:
+            vector, keyword = (self.weights[leg] for leg in LEGS)
+            how = FusedSearch(self.fusion, (vector, keyword), candidates)
+            fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
+            best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
+            return gated(best, query.condition, backend=self.backend, source=self.name)
+        search = search_of(query, top_k=candidates)
+        both = dense_and_keyword(embedding, text, search)
+        found = yield from step("search in one round trip", searched_at_once(self.backend, both))
+        return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
 
     def _searches(self, query: Query) -> Plan[list[Asked]]:
-        search = search_of(query, top_k=max(self.candidates, query.top_k or 1))
         searches: list[Asked] = []
+        if self.pushdown:
+            return searches
+        search = search_of(query, top_k=max(self.candidates, query.top_k or 1))
         if self.weights["vector"] > 0:
             searches.append(Dense(tuple((yield from self._embed(query))), search))
         if self.weights["keyword"] > 0:

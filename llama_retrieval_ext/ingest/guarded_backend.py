@@ -6,7 +6,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Asked, Backend, Capabilities, Found, Search
+from llama_retrieval_ext.stores.backend import Asked, Backend, Capabilities, Found, Search, fusing
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
 class GuardedBackend:
@@ -50,16 +51,6 @@ class GuardedBackend:
         """
         return self._backend.keyword(text, _scoped(search))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]] | None:
-        """Both searches in one round trip.
-
-        Raises:
-            ScopeRequiredError: The search has no scope.
-        """
-        return self._backend.dense_and_keyword(embedding, text, _scoped(search))
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
         """Several searches in as few requests as the engine can.
 
@@ -69,6 +60,17 @@ class GuardedBackend:
         for each in asked:
             _scoped(each.search)
         return self._backend.batch(asked)
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """Both searches, fused by the engine.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine fuses nothing.
+        """
+        return fusing(self._backend).fused(embedding, text, _scoped(search), how)
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up."""

@@ -221,7 +221,7 @@ class KnowledgeBase:
         """`delete` in a thread."""
         return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
 
-    def retriever(
+    def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
         kind: str = "hybrid",
         *,
@@ -230,6 +230,7 @@ class KnowledgeBase:
         scope: Scope | None = None,
         fusion: Fusion | None = None,
         alpha: float | None = None,
+        pushdown: bool = False,
     ) -> StoreRetriever:
         """A retriever over what is in here, now and later.
 
@@ -240,12 +241,14 @@ class KnowledgeBase:
             scope: Who is asking, where it is always the same one.
             fusion: For ``hybrid``: how the two rankings become one; `RRF` unless given.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
+            pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
 
         Raises:
             ConfigurationError: There is no such kind, or it cannot be set up so.
+            UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = Wanted(top_k, filters, scope, fusion, alpha)
+        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown)
         retriever = build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )

@@ -26,6 +26,7 @@ class Wanted:
     scope: Scope | None
     fusion: Fusion | None
     alpha: float | None
+    pushdown: bool = False
 
 
 def build_retriever(
@@ -42,9 +43,11 @@ def build_retriever(
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
         )
-    if kind != "hybrid" and (wanted.fusion is not None or wanted.alpha is not None):
+    fuses = wanted.fusion is not None or wanted.alpha is not None or wanted.pushdown
+    if kind != "hybrid" and fuses:
         raise ConfigurationError(
-            f"fusion and alpha are for 'hybrid', which has two rankings to fuse; {kind!r} has one"
+            "fusion, alpha and pushdown are for 'hybrid', which has two rankings to fuse; "
+            f"{kind!r} has one"
         )
     return _KINDS[kind](wanted, backend, embed_model)
 
@@ -72,6 +75,7 @@ def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
         scope=wanted.scope,
         fusion=wanted.fusion,
         alpha=wanted.alpha,
+        pushdown=wanted.pushdown,
     )
 
 

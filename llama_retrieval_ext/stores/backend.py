@@ -7,9 +7,11 @@ from typing import Protocol, Self, TypeAlias, runtime_checkable
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.native_fusion import FusedSearch, NativeFusion
 
 
 class Found:
@@ -37,6 +39,10 @@ class Found:
         found.node_id, found.score = node_id, score
         found._node = make  # noqa: SLF001 - of its own class
         return found
+
+    def rescored(self, score: float) -> "Found":
+        """The same node with another score."""
+        return Found.later(self.node_id, score, lambda: self.node)
 
     @property
     def node(self) -> BaseNode:
@@ -80,6 +86,8 @@ class Capabilities:
         dense: Raw scores of vector search; None where there is no vector search.
         keyword: Raw scores of keyword search; None where there is no keyword search.
         one_round_trip: Whether a dense and a keyword search can go out as one request.
+        fusions: How the engine itself can make one ranking of both; a backend that names any is a
+            `FusingBackend`.
         mmr: Whether the engine diversifies by itself.
         real_async: Whether its async calls leave the event loop free without a thread.
     """
@@ -87,6 +95,7 @@ class Capabilities:
     dense: ScoreRange | None = None
     keyword: ScoreRange | None = None
     one_round_trip: bool = False
+    fusions: tuple[NativeFusion, ...] = ()
     mmr: bool = False
     real_async: bool = False
 
@@ -124,6 +133,11 @@ class Keyword:
 
 
 Asked: TypeAlias = Dense | Keyword
+
+
+def dense_and_keyword(embedding: Sequence[float], text: str, search: Search) -> list[Asked]:
+    """A vector search and a keyword search that are told the same."""
+    return [Dense(tuple(embedding), search), Keyword(text, search)]
 
 
 @runtime_checkable
@@ -169,19 +183,56 @@ class Backend(Protocol):
         """
         ...
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]] | None:
-        """Both searches in one round trip; None where the engine has no such request."""
-        ...
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
         """Several searches in as few requests as the engine can, one ranking each.
 
         Each gets what `dense` or `keyword` gives. None where it takes as many requests as searches.
+
+        Raises:
+            UnsupportedModeError: The store has no such search.
+            UnsupportedFilterError: The store cannot evaluate a condition; nothing was sent.
+            DimensionMismatchError: An embedding does not have the store's dimension.
         """
         ...
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up, for traces and tables; never a secret."""
         ...
+
+
+@runtime_checkable
+class FusingBackend(Backend, Protocol):
+    """A backend whose engine can fuse a dense and a keyword search by itself."""
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both searches as the engine fuses them; scores are the fusion's.
+
+        The result is that of our own fusion of both rankings, but for nodes that tie in one of
+        them: which of these ranks higher is the engine's choice.
+
+        Args:
+            embedding: What dense search looks for.
+            text: What keyword search looks for.
+            search: How many to return, and what each must satisfy, in both searches.
+            how: One of the fusions that the capabilities name.
+
+        Raises:
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+            DimensionMismatchError: The embedding does not have the store's dimension.
+        """
+        ...
+
+
+def fusing(backend: Backend) -> FusingBackend:
+    """The backend as one that fuses.
+
+    Raises:
+        UnsupportedModeError: It is none.
+    """
+    if not isinstance(backend, FusingBackend):
+        raise UnsupportedModeError(
+            f"{type(backend).__name__} has no fusion of its own; leave pushdown out"
+        )
+    return backend

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 
-from llama_retrieval_ext.stores.backend import Asked, Search
+from llama_retrieval_ext.stores.backend import Asked
 
 
 class OneByOne:
     """Says that there is no request for several searches; they go out side by side."""
-
-    def dense_and_keyword(self, embedding: Sequence[float], text: str, search: Search) -> None:
-        """None: there is no such request."""
-        del embedding, text, search
 
     def batch(self, asked: Sequence[Asked]) -> None:
         """None: there is no such request."""

@@ -20,9 +20,19 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Backend, Dense, Found, Keyword, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import (
+    Backend,
+    Dense,
+    Found,
+    Keyword,
+    ScoreRange,
+    Search,
+    fusing,
+)
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fusion_agreement import Asked as AskedBoth
+from llama_retrieval_ext.testing.fusion_agreement import assert_fusion_agrees, sample_fusions
 from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
 from llama_retrieval_ext.testing.with_pytest import pytest
 
@@ -199,19 +209,6 @@ class BackendContract:
         with pytest.raises(DimensionMismatchError):
             _found(backend.dense(longer, Search(top_k=1)))
 
-    def test_one_round_trip_finds_what_two_searches_find(
-        self, backend: Backend, embed_model: BaseEmbedding
-    ) -> None:
-        for text in SAMPLE_QUERIES:
-            for search in (Search(top_k=4), Search(_EVERYTHING, ACME.condition, ACME)):
-                vector = embed_model.get_query_embedding(text)
-                request = backend.dense_and_keyword(vector, text, search)
-                assert (request is not None) is backend.capabilities.one_round_trip
-                if request is not None:
-                    dense, keyword = _found(request)
-                    _assert_same(dense, _found(backend.dense(vector, search)))
-                    _assert_same(keyword, _found(backend.keyword(text, search)))
-
     def test_a_batch_finds_what_single_searches_find(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
@@ -227,6 +224,7 @@ class BackendContract:
                     asked.append(Dense(tuple(embed_model.get_query_embedding(text)), search))
         batch = backend.batch(asked)
         if batch is None:
+            assert not declared.one_round_trip
             return
         for found, each in zip(_found(batch), asked, strict=True):
             alone = (
@@ -235,6 +233,30 @@ class BackendContract:
                 else backend.keyword(each.text, each.search)
             )
             _assert_same(found, _found(alone))
+
+    @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
+    def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+    ) -> None:
+        condition = None if scope is None else scope.condition
+        for native in backend.capabilities.fusions:
+            for how in sample_fusions(native, candidates=5):
+                for text in (*SAMPLE_QUERIES, "?!"):
+                    vector = embed_model.get_query_embedding(text)
+                    search = Search(4, condition, scope)
+                    assert_fusion_agrees(backend, AskedBoth(vector, text, search), how)
+
+    def test_async_fuses_what_sync_fuses(
+        self, backend: Backend, embed_model: BaseEmbedding
+    ) -> None:
+        text = SAMPLE_QUERIES[0]
+        vector, search = embed_model.get_query_embedding(text), Search(5, ACME.condition, ACME)
+        for native in backend.capabilities.fusions:
+            how = next(sample_fusions(native, candidates=5))
+            found = _found(fusing(backend).fused(vector, text, search, how))
+            again = asyncio.run(arun(_plan(fusing(backend).fused(vector, text, search, how))))
+            assert found
+            _assert_same(again, found)
 
     def test_it_describes_itself_in_json_with_the_name_of_its_engine(
         self, backend: Backend

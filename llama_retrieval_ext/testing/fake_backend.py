@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -12,6 +13,8 @@ from llama_retrieval_ext.errors import DimensionMismatchError, UnsupportedModeEr
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Dense, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.testing.fake_embedding import words_of
 
 EVERYTHING = Capabilities(
@@ -81,15 +84,6 @@ class FakeBackend:
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]] | None:
-        """Both, where it was told to."""
-        if not self._capabilities.one_round_trip:
-            return None
-        dense, keyword = self.dense(embedding, search), self.keyword(text, search)
-        return Call(lambda: (dense.function(), keyword.function()))
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
         """All of them, where it was told to serve two at once."""
         if not self._capabilities.one_round_trip:
@@ -101,6 +95,16 @@ class FakeBackend:
             for each in asked
         ]
         return Call(lambda: [each.function() for each in calls])
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """Both, fused by the formula that the fusion has."""
+        candidates = replace(search, top_k=how.candidates)
+        dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
+        return Call(
+            lambda: fused_here(dense.function(), keyword.function(), how, top_k=search.top_k)
+        )
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         """Whether a search with this condition may find the node."""

@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 
@@ -44,9 +46,21 @@ def test_an_unknown_kind_is_refused_with_the_right_spelling(
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword"])
-def test_options_of_hybrid_are_refused_elsewhere(kb: KnowledgeBase, kind: str) -> None:
-    with pytest.raises(ConfigurationError, match="alpha are for 'hybrid'"):
-        kb.retriever(kind, alpha=0.5)
+@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"pushdown": True}], ids=str)
+def test_options_of_hybrid_are_refused_elsewhere(
+    kb: KnowledgeBase, kind: str, option: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match="are for 'hybrid'"):
+        kb.retriever(kind, **option)
+
+
+def test_hybrid_lets_the_engine_fuse_when_told_to(kb: KnowledgeBase) -> None:
+    ours, pushed = kb.retriever(), kb.retriever(pushdown=True)
+    assert {hit.node_id for hit in pushed.retrieve("leave")} == {
+        hit.node_id for hit in ours.retrieve("leave")
+    }
+    with pytest.raises(UnsupportedModeError, match="does not fuse"):
+        kb.retriever(pushdown=True, alpha=0.7)
 
 
 def test_a_retriever_sees_what_is_added_after_it_was_made(kb: KnowledgeBase) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from llama_retrieval_ext.formulas.normalise.deviations import deviations
 
 
-def distribution_based(scores: Mapping[str, float]) -> dict[str, float]:
+def distribution_based(scores: Mapping[str, float], *, cut: bool = True) -> dict[str, float]:
     r"""Scores as their place between three standard deviations below and above their mean.
 
     .. math:: s'(d) = \frac{s(d) - (\mu - 3\sigma)}{6\sigma}, \qquad
@@ -17,11 +17,12 @@ def distribution_based(scores: Mapping[str, float]) -> dict[str, float]:
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
+        cut: Whether scores beyond three deviations, possible from 11 ids on, become 0.0 or 1.0.
+            Qdrant and LlamaIndex leave them below 0 or above 1.
 
     Returns:
-        Normalised score of every id, in ``[0, 1]``, in the same order. Scores beyond three
-        deviations, possible from 11 ids on, are cut to 0.0 or 1.0. Equal scores, a single one
-        included, all give 0.5, the place of the mean. Empty for no scores.
+        Normalised score of every id, in ``[0, 1]`` unless uncut, in the same order. Equal scores, a
+        single one included, all give 0.5, the place of the mean. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
@@ -30,8 +31,8 @@ def distribution_based(scores: Mapping[str, float]) -> dict[str, float]:
         Mazzeschi, "Distribution-Based Score Fusion (DBSF), a new approach to Vector Search
         Ranking", 2023,
         https://medium.com/plain-simple-software/distribution-based-score-fusion-dbsf-a-new-approach-to-vector-search-ranking-f87c37488b18,
-        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/, which does not cut
-        what lies beyond three deviations.
+        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/. The cut is an
+        addition.
 
     Examples:
         >>> distribution_based({"a": 3.0, "b": 2.0, "c": 1.0})
@@ -46,7 +47,7 @@ def distribution_based(scores: Mapping[str, float]) -> dict[str, float]:
         return dict.fromkeys(scores, 0.5)
     # sigma is norm / sqrt(n - 1); dividing by the norm first cannot overflow, however small it is.
     root = math.sqrt(len(distance) - 1)
-    return {
-        node_id: min(max(0.5 + gap / norm * root / 6.0, 0.0), 1.0)
-        for node_id, gap in distance.items()
-    }
+    places = {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
+    if not cut:
+        return places
+    return {node_id: min(max(place, 0.0), 1.0) for node_id, place in places.items()}

@@ -2,22 +2,30 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 
 from llama_retrieval_ext.formulas.normalise.distribution_based import distribution_based
 from llama_retrieval_ext.formulas.normalise.min_max import min_max
 from llama_retrieval_ext.formulas.normalise.rank_normalise import rank_normalise
+from llama_retrieval_ext.formulas.normalise.theoretical_min_max import theoretical_min_max
 from llama_retrieval_ext.formulas.normalise.z_score import z_score
 
 Scores = Mapping[str, float]
 
 
 class Normalisation(Enum):
-    """A scale for the scores of one leg; each is a formula of ``formulas.normalise``."""
+    """A scale for the scores of one leg; each is a formula of ``formulas.normalise``.
+
+    ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
+    ``DISTRIBUTION_BASED_UNCUT`` lets scores that lie far out be below 0 or above 1, as in Qdrant.
+    """
 
     NONE = "none"
     MIN_MAX = "min_max"
     Z_SCORE = "z_score"
     DISTRIBUTION_BASED = "distribution_based"
+    DISTRIBUTION_BASED_UNCUT = "distribution_based_uncut"
+    COSINE = "cosine"
     RANK = "rank"
 
     def apply(self, scores: Scores) -> Scores:
@@ -33,5 +41,7 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
     Normalisation.MIN_MAX: min_max,
     Normalisation.Z_SCORE: z_score,
     Normalisation.DISTRIBUTION_BASED: distribution_based,
+    Normalisation.DISTRIBUTION_BASED_UNCUT: partial(distribution_based, cut=False),
+    Normalisation.COSINE: partial(theoretical_min_max, low=-1.0, high=1.0),
     Normalisation.RANK: rank_normalise,
 }

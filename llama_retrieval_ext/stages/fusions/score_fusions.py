@@ -57,10 +57,10 @@ class CombMNZ(Fusion):
     unscored: Unscored = Unscored.REFUSE
 
     def __post_init__(self) -> None:
-        if self.normalise is Normalisation.Z_SCORE:
+        if self.normalise in (Normalisation.Z_SCORE, Normalisation.DISTRIBUTION_BASED_UNCUT):
             raise ConfigurationError(
                 "CombMNZ multiplies scores by the number of legs, which makes negative ones worse "
-                "for being found often; Z_SCORE has such, MIN_MAX and RANK have not"
+                f"for being found often; {self.normalise.name} has such, MIN_MAX and RANK have not"
             )
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:

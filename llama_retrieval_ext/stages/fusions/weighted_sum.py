@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.weighted_sum import proportions
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
@@ -15,12 +16,15 @@ class WeightedSum(Fusion):
     Args:
         weights: By leg name, or in the order of the legs; None for the weights of the legs. Only
             their proportions matter.
-        normalise: The common scale. The default, min-max of each ranking, is the usual one; it
-            gives the last hit of every leg 0.
+        normalise: The common scale, or one for each leg by its name. The default, min-max of each
+            ranking, is the usual one; it gives the last hit of every leg 0.
         unscored: What happens to a hit without a score.
 
     The weights of the legs that answered count as the whole: a leg that failed does not lower
     every score.
+
+    Raises:
+        ConfigurationError: While a query is answered: there are scales by name, and none for a leg.
 
     Source:
         `llama_retrieval_ext.formulas.weighted_sum`.
@@ -37,13 +41,28 @@ class WeightedSum(Fusion):
     """
 
     weights: Weights = None
-    normalise: Normalisation = Normalisation.MIN_MAX
+    normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
     unscored: Unscored = Unscored.REFUSE
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""
         parts = proportions([leg.weight for leg in legs])
         return [
-            leg.weighted(self.normalise, self.unscored, weight=part)
+            leg.weighted(self.scale_of(leg.name), self.unscored, weight=part)
             for leg, part in zip(legs, parts, strict=True)
         ]
+
+    def scale_of(self, leg: str) -> Normalisation:
+        """The scale of a leg's scores.
+
+        Raises:
+            ConfigurationError: There are scales for other legs, and none for this one.
+        """
+        if isinstance(self.normalise, Normalisation):
+            return self.normalise
+        if leg not in self.normalise:
+            raise ConfigurationError(
+                f"normalise has scales for {', '.join(map(repr, self.normalise))}, and none for "
+                f"the leg {leg!r}; give each leg one, or one for all"
+            )
+        return self.normalise[leg]

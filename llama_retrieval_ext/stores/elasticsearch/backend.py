@@ -1,9 +1,11 @@
 """The backend of Elasticsearch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
 from llama_retrieval_ext.stores.elasticsearch.documents import route_of
@@ -11,8 +13,18 @@ from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
 from llama_retrieval_ext.stores.elasticsearch.request import Steps
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.native_fusion import FusedSearch, NativeFusion
 
 T = TypeVar("T")
+
+# Scores are added up, and cosines come as (1 + cosine) / 2. Other similarities bend the scale.
+_FUSIONS: Final = (
+    NativeFusion(
+        kind=WeightedSum,
+        scales=(Normalisation.COSINE, Normalisation.NONE),
+        whole_keyword_leg=True,
+    ),
+)
 
 
 class ElasticsearchBackend:
@@ -39,6 +51,7 @@ class ElasticsearchBackend:
             dense=SIMILARITIES[self.store.distance].range,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
+            fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )
 
@@ -60,19 +73,6 @@ class ElasticsearchBackend:
         wanted = self._wanted(search)
         return self._call(lambda: self.store.searcher.keyword(text, wanted))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]]:
-        """Both in one request.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted = self._wanted(search)
-        return self._call(
-            lambda: self.store.searcher.both(embedding, text, dense=wanted, keyword=wanted)
-        )
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
         """Any number of searches in one request.
 
@@ -81,6 +81,19 @@ class ElasticsearchBackend:
         """
         wanted = [(each, self._wanted(each.search)) for each in asked]
         return self._call(lambda: self.store.searcher.batch(wanted))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both as the engine adds them up.
+
+        The keyword score of every node counts, not only of as many as are candidates.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted = self._wanted(search)
+        return self._call(lambda: self.store.searcher.fused(embedding, text, wanted, how))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, and how the index is set up; nothing is asked."""

@@ -122,7 +122,43 @@ class Sharing:
         return _cut(found, self.wanted.top_k)
 
 
-Question = Nearest | Sharing
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Both, each score times its boost, added up by the engine, which orders ties by node id.
+
+    Every node that shares a term has a keyword score here, and of the others the nearest.
+
+    Attributes:
+        nearest: As many as are candidates, each with the engine's score: (1 + cosine) / 2.
+        sharing: How many to return, and which.
+        boosts: What their scores are multiplied by.
+    """
+
+    nearest: Nearest
+    sharing: Sharing
+    boosts: tuple[float, float]
+
+    @property
+    def wanted(self) -> Wanted:
+        """How many, and which."""
+        return self.sharing.wanted
+
+    def body(self) -> Json:
+        """The search."""
+        near, match = self.nearest.body()["knn"], self.sharing.body()
+        knn = {**near, "k": self.nearest.wanted.top_k, "boost": self.boosts[0]}
+        match["query"] = {"bool": {"must": [match["query"]], "boost": self.boosts[1]}}
+        return {"knn": knn, **match}
+
+    def again(self, hits: Sequence[Json]) -> None:
+        """None: these decide the ranking."""
+
+    def ranking(self, hits: Sequence[Json]) -> list[Found]:
+        """Best first, equal scores by node id."""
+        return self.sharing.ranking(hits)
+
+
+Question = Nearest | Sharing | Added
 
 
 def check_window(top_k: int, hits: Sequence[Json]) -> None:

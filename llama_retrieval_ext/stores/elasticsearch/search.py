@@ -1,6 +1,7 @@
 """Searches of a store, for the LlamaIndex class and for the backend alike."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic_core import to_json
 
@@ -10,6 +11,7 @@ from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
 from llama_retrieval_ext.stores.elasticsearch.questions import (
     WINDOW,
+    Added,
     Nearest,
     Question,
     Sharing,
@@ -19,9 +21,12 @@ from llama_retrieval_ext.stores.elasticsearch.questions import (
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.vectors import query_vector
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 _OK = 200
-# A shard scores by the rarity of terms on all shards; with one shard this is free.
+# A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
+# beside it that is always so, and must not be asked for.
 _GLOBAL_STATISTICS = "dfs_query_then_fetch"
 
 
@@ -96,6 +101,30 @@ class Searcher:
             return self._nearest(asked.embedding, wanted)
         terms = asked_text(asked.text, self._index.manifest)
         return Sharing(wanted, terms) if terms.strip() else None
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> Steps[list[Found]]:
+        """The best of both as the engine adds them up.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the index.
+        """
+        if not (yield from self._index.known()):
+            return []
+        candidates = replace(wanted, top_k=how.candidates)
+        nearest = self._nearest(embedding, candidates)
+        terms = asked_text(text, self._index.manifest)
+        if nearest.vector is None or not terms.strip():
+            # Nothing is near to zeros, and nothing shares no term: there are not two to add.
+            dense, keyword = yield from self.both(
+                embedding, text, dense=candidates, keyword=replace(wanted, top_k=WINDOW)
+            )
+            return fused_here(dense, keyword, how, top_k=wanted.top_k)
+        added = Added(nearest, Sharing(wanted, terms), how.proportions)
+        (ranking,) = yield from self._answers([added])
+        return ranking
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Nearest:
         manifest = self._index.manifest

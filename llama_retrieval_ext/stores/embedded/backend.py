@@ -6,7 +6,9 @@ from typing import Final
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.points.fusing import fusions_of
 from llama_retrieval_ext.stores.points.wanted import wanted
 
 _SCORES: Final[Mapping[Distance, ScoreRange]] = {
@@ -42,6 +44,7 @@ class EmbeddedBackend:
             dense=_SCORES[self.store.distance],
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
+            fusions=fusions_of(_SCORES[self.store.distance].kind),
             mmr=True,
         )
 
@@ -63,24 +66,25 @@ class EmbeddedBackend:
         what = wanted(search)
         return Call(lambda: self.store.searcher.keyword(text, what))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]]:
-        """Both in one request.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition.
-        """
-        what = wanted(search)
-        return Call(lambda: self.store.searcher.both(embedding, text, dense=what, keyword=what))
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
         """Any number of searches in one request.
 
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition.
         """
-        return Call(lambda: self.store.searcher.batch(asked))
+        what = [(each, wanted(each.search)) for each in asked]
+        return Call(lambda: self.store.searcher.batch(what))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what = wanted(search)
+        return Call(lambda: self.store.searcher.fused(embedding, text, what, how))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""

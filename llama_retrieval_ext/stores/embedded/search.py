@@ -1,9 +1,13 @@
 """Searches of a store, for the LlamaIndex class and for the backend alike."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from qdrant_edge import (
     EdgeShard,
+    Expression,
+    Formula,
+    Fusion,
     IdfParams,
     Mmr,
     Query,
@@ -15,12 +19,15 @@ from qdrant_edge import (
 from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.questions import Question, answers, found
+from llama_retrieval_ext.stores.embedded.questions import Fusing, Question, answers, found
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
+from llama_retrieval_ext.stores.points.fusing import Recipe, recipe_of
 from llama_retrieval_ext.stores.points.terms import NO_TERM
-from llama_retrieval_ext.stores.points.wanted import Wanted, wanted
+from llama_retrieval_ext.stores.points.wanted import Wanted
 
 
 class Searcher:
@@ -71,8 +78,11 @@ class Searcher:
         nothing: tuple[list[Found], list[Found]] = ([], [])
         return self._directory.read(ask, empty=nothing)
 
-    def batch(self, asked: Sequence[Asked]) -> list[list[Found]]:
+    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> list[list[Found]]:
         """Any number of them in one request.
+
+        Args:
+            asked: Each with how many it wants, and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -80,11 +90,40 @@ class Searcher:
         """
 
         def ask(shard: EdgeShard) -> list[list[Found]]:
-            questions = [self._question(each) for each in asked]
+            questions = [self._question(each, wanted) for each, wanted in asked]
             found = iter(answers(shard, [each for each in questions if each is not None]))
             return [[] if each is None else next(found) for each in questions]
 
         return self._directory.read(ask, empty=[[] for _ in asked])
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> list[Found]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        candidates = replace(wanted, top_k=how.candidates)
+        sharing = self._sharing(text, candidates)
+        if sharing is None:
+            return fused_here(self.dense(embedding, candidates), [], how, top_k=wanted.top_k)
+
+        def ask(shard: EdgeShard) -> list[Found]:
+            recipe = recipe_of(how)
+            question = Question(
+                _fusion(recipe),
+                wanted.top_k,
+                filter=None,  # each leg has it, before its candidates are counted
+                params=None,
+                score=lambda score: recipe.factor * score,
+                legs=(self._nearest(embedding, candidates), sharing),
+                spare=2,
+            )
+            return answers(shard, [question])[0]
+
+        return self._directory.read(ask, empty=[])
 
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
@@ -119,11 +158,10 @@ class Searcher:
 
         return self._directory.read(ask, empty=[])
 
-    def _question(self, asked: Asked) -> Question | None:
-        what = wanted(asked.search)
+    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
         if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, what)
-        return self._sharing(asked.text, what)
+            return self._nearest(asked.embedding, wanted)
+        return self._sharing(asked.text, wanted)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         query = Query.Nearest(self._vector(embedding), using=DENSE)
@@ -152,6 +190,19 @@ class Searcher:
     @property
     def _score(self) -> Callable[[float], float]:
         return _SCORES[self._directory.manifest.distance]
+
+
+def _fusion(recipe: Recipe) -> Fusing:
+    if recipe.rank_constant is not None:
+        return Fusion.Rrf(k=recipe.rank_constant)  # type: ignore[return-value]  # it is one
+    if not recipe.lines:
+        return Fusion.Dbsf()  # type: ignore[return-value]  # it is one
+    terms = [
+        Expression.Mult([Expression.Constant(line.slope), Expression.Variable(name)])
+        for name, line in recipe.lines.items()
+    ]
+    constant = Expression.Constant(recipe.constant)
+    return Formula(Expression.Sum([*terms, constant]), defaults=recipe.defaults)
 
 
 def _cosine(score: float) -> float:

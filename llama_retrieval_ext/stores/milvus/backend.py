@@ -6,8 +6,10 @@ from typing import Final
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.milvus.conditions import compiled
+from llama_retrieval_ext.stores.milvus.fusing import fusions_of
 from llama_retrieval_ext.stores.milvus.search import Wanted
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.distance import Distance
 
 SCORES: Final[Mapping[Distance, ScoreRange]] = {
@@ -18,10 +20,10 @@ SCORES: Final[Mapping[Distance, ScoreRange]] = {
 
 
 class MilvusBackend:
-    """Asks a `MilvusStore` for nearest nodes or for keywords.
+    """Asks a `MilvusStore` for nearest nodes, for keywords, or for what it makes of both.
 
     There is no request for both that keeps their scores: ``hybrid_search`` returns fused ones only,
-    so that no hit could say what either search gave to it.
+    so that no hit can say what either search gave to it.
 
     Args:
         store: The store; whoever opened it closes it.
@@ -36,7 +38,12 @@ class MilvusBackend:
     @property
     def capabilities(self) -> Capabilities:
         """Vector and keyword search; async callers wait in threads."""
-        return Capabilities(dense=SCORES[self.store.distance], keyword=ScoreRange("bm25", 0.0))
+        dense = SCORES[self.store.distance]
+        return Capabilities(
+            dense=dense,
+            keyword=ScoreRange("bm25", 0.0),
+            fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+        )
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
         """Nearest nodes to an embedding, by the store's distance.
@@ -56,15 +63,6 @@ class MilvusBackend:
         wanted = _wanted(search)
         return Call(lambda: self.store.searcher.keyword(text, wanted))
 
-    def dense_and_keyword(
-        self,
-        embedding: Sequence[float],  # noqa: ARG002 - the protocol's
-        text: str,  # noqa: ARG002 - the protocol's
-        search: Search,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """None: there is no such request."""
-        return
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
         """Any number of searches, those of one kind and filter in one request.
 
@@ -73,6 +71,17 @@ class MilvusBackend:
         """
         wanted = [(each, _wanted(each.search)) for each in asked]
         return Call(lambda: self.store.searcher.batch(wanted))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        wanted = _wanted(search)
+        return Call(lambda: self.store.searcher.fused(embedding, text, wanted, how))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, how it is set up and how much is in it."""

@@ -59,7 +59,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self.is_lite = version.startswith(_LITE)
+        self.is_lite: bool = version.startswith(_LITE)
 
     @property
     def client(self) -> MilvusClient:

@@ -21,9 +21,9 @@ def check_within(top_k: int) -> None:
         raise ConfigurationError(f"Milvus returns at most {MOST} hits, got top_k={top_k}")
 
 
-def top_k_and_one(top_k: int) -> int:
-    """How many to ask for first: one more than wanted shows a tie where the ranking is cut."""
-    return min(top_k + 1, MOST)
+def first_limit(top_k: int, *, spare: int = 1) -> int:
+    """How many to ask for at first: some more than wanted show a tie where the ranking is cut."""
+    return min(top_k + spare, MOST)
 
 
 def best_hits(
@@ -32,6 +32,7 @@ def best_hits(
     top_k: int,
     score: Callable[[Hit], float],
     keep: Callable[[Hit], bool] = lambda _: True,
+    spare: int = 1,
 ) -> tuple[list[Hit], bool]:
     """The best hits that are to be kept, at least ``top_k`` where there are as many.
 
@@ -40,12 +41,14 @@ def best_hits(
         top_k: How many are wanted.
         score: Of a hit.
         keep: Whether a hit counts.
+        spare: How many more than wanted to ask for at first, so that a tie where the ranking is
+            cut shows.
 
     Returns:
         The hits, with all that tie with the last that is wanted, so that ids can decide between
         them; and whether there may be more that Milvus does not return.
     """
-    limit = top_k_and_one(top_k)
+    limit = first_limit(top_k, spare=spare)
     while True:
         hits = ask(limit)
         kept = [hit for hit in hits if keep(hit)]

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pymilvus import MilvusClient
+from pymilvus import AnnSearchRequest, MilvusClient
+from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.milvus.collection import Collection
-from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within, top_k_and_one
+from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within, first_limit
 from llama_retrieval_ext.stores.milvus.schema import NODE
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 
@@ -34,6 +35,23 @@ class Question:
     positive: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Searches, and how the engine makes one of them.
+
+    Attributes:
+        legs: The searches.
+        candidates: How many hits of each are looked at.
+        ranker: The engine's fusion.
+        score: From the engine's score to ours.
+    """
+
+    legs: tuple[Question, ...]
+    candidates: int
+    ranker: BaseRanker
+    score: Callable[[float], float]
+
+
 def ranking(collection: Collection, question: Question, top_k: int) -> list[Found]:
     """The best of a collection: best first, equal scores by node id.
 
@@ -41,6 +59,28 @@ def ranking(collection: Collection, question: Question, top_k: int) -> list[Foun
         ConfigurationError: More are wanted than Milvus returns.
     """
     return rankings(collection, [question], [top_k])[0]
+
+
+def fused_ranking(collection: Collection, fused: Fused, top_k: int) -> list[Found]:
+    """The best as Milvus fuses them: best first, equal scores by node id.
+
+    Raises:
+        ConfigurationError: There are more candidates than Milvus returns.
+    """
+    check_within(fused.candidates)
+
+    def asked(client: MilvusClient) -> list[Hit]:
+        # Fused ranks often tie in pairs: with two to spare, such a pair is not cut through.
+        best, _ = best_hits(
+            lambda limit: _asked_to_fuse(client, collection, fused, limit),
+            top_k=top_k,
+            score=lambda hit: fused.score(hit["distance"]),
+            spare=2,
+        )
+        return best
+
+    nothing: list[Hit] = []
+    return _ordered(collection.read(asked, empty=nothing), fused.score)[:top_k]
 
 
 def rankings(
@@ -79,25 +119,27 @@ def _answers(
     client: MilvusClient, collection: Collection, questions: Sequence[Question], top_k: int
 ) -> list[list[Found]]:
     """Asks all once, and those again whose ranking is cut between nodes that tie."""
-    first = top_k_and_one(top_k)
+    first = first_limit(top_k)
     pages = _asked(client, collection, questions, first)
-    answers = []
-    for question, page in zip(questions, pages, strict=True):
+
+    def answer(question: Question, page: list[Hit]) -> list[Found]:
         hits, _ = best_hits(
-            lambda limit, question=question, page=page: (  # type: ignore[misc]  # bound at once
+            lambda limit: (
                 page if limit == first else _asked(client, collection, [question], limit)[0]
             ),
             top_k=top_k,
-            score=lambda hit, question=question: question.score(hit["distance"]),  # type: ignore[misc]  # as above
+            score=lambda hit: question.score(hit["distance"]),
         )
-        answers.append(_ranking(question, hits)[:top_k])
-    return answers
+        found = _ordered(hits, question.score)[:top_k]
+        return [each for each in found if each.score > 0 or not question.positive]
+
+    return [answer(question, page) for question, page in zip(questions, pages, strict=True)]
 
 
-def _ranking(question: Question, hits: Sequence[Hit]) -> list[Found]:
-    found = [_found(hit, question.score) for hit in hits]
+def _ordered(hits: Sequence[Hit], score: Callable[[float], float]) -> list[Found]:
+    found = [_found(hit, score) for hit in hits]
     found.sort(key=lambda each: (-each.score, each.node_id))
-    return [each for each in found if each.score > 0 or not question.positive]
+    return found
 
 
 def _asked(
@@ -116,6 +158,30 @@ def _asked(
         timeout=collection.connection.timeout_s,
     )
     return [list(page) for page in pages]
+
+
+def _asked_to_fuse(
+    client: MilvusClient, collection: Collection, fused: Fused, limit: int
+) -> list[Hit]:
+    requests = [
+        AnnSearchRequest(
+            data=[leg.sought],
+            anns_field=leg.column,
+            param=dict(leg.params(fused.candidates)),
+            limit=fused.candidates,
+            expr=leg.filter,
+        )
+        for leg in fused.legs
+    ]
+    pages = client.hybrid_search(
+        collection.name,
+        requests,
+        fused.ranker,
+        limit=limit,
+        output_fields=[NODE],
+        timeout=collection.connection.timeout_s,
+    )
+    return list(pages[0])
 
 
 def _found(hit: Hit, score: Callable[[float], float]) -> Found:

@@ -2,15 +2,24 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
-from llama_retrieval_ext.stores.milvus.questions import Question, ranking, rankings
+from llama_retrieval_ext.stores.milvus.fusing import ranker_of
+from llama_retrieval_ext.stores.milvus.questions import (
+    Fused,
+    Question,
+    fused_ranking,
+    ranking,
+    rankings,
+)
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS
 from llama_retrieval_ext.stores.milvus.terms import query_terms
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
@@ -44,6 +53,11 @@ class Searcher:
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
 
+    @property
+    def is_lite(self) -> bool:
+        """Whether the engine is Milvus Lite."""
+        return self._collection.connection.is_lite
+
     def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
         """Nearest nodes to an embedding.
 
@@ -72,6 +86,25 @@ class Searcher:
         questions = [self._question(each, wanted) for each, wanted in asked]
         top_ks = [wanted.top_k for _, wanted in asked]
         return rankings(self._collection, questions, top_ks)
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> list[Found]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite, or there are more candidates
+                than Milvus returns.
+            DimensionMismatchError: It has another dimension than the store.
+        """
+        candidates = replace(wanted, top_k=how.candidates)
+        sharing = self._sharing(text, wanted)
+        nearest = self._nearest(embedding, wanted)
+        if sharing is None or nearest is None:
+            return fused_here(self.dense(embedding, candidates), [], how, top_k=wanted.top_k)
+        ranker, score = ranker_of(how)
+        legs = Fused((nearest, sharing), how.candidates, ranker, score)
+        return fused_ranking(self._collection, legs, wanted.top_k)
 
     def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
         if isinstance(asked, Dense):

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
+from llama_retrieval_ext.stores.points.fusing import fusions_of
 from llama_retrieval_ext.stores.points.wanted import wanted
 from llama_retrieval_ext.stores.qdrant.layout import range_of
 from llama_retrieval_ext.stores.qdrant.manifest import DISTANCES
@@ -32,10 +34,12 @@ class QdrantBackend:
     @property
     def capabilities(self) -> Capabilities:
         """Everything; async only on a server, as local mode computes in this process."""
+        dense = range_of(DISTANCES[self.store.distance])
         return Capabilities(
-            dense=range_of(DISTANCES[self.store.distance]),
+            dense=dense,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
+            fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
             mmr=True,
             real_async=self.store.connection.real_async,
         )
@@ -60,31 +64,26 @@ class QdrantBackend:
         what, searcher = wanted(search), self.store.searcher
         return self.store.connection.call(lambda: searcher.keyword(text, what))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]]:
-        """Both in one request.
-
-        They are not fused by the engine: its reciprocal rank fusion is the same formula, but it
-        tells neither the ranks nor the scores that a hit's contributions consist of, and equal
-        scores, which that formula makes many of, come in any order.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition.
-        """
-        what, searcher = wanted(search), self.store.searcher
-        return self.store.connection.call(
-            lambda: searcher.both(embedding, text, dense=what, keyword=what)
-        )
-
     def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
         """Any number of searches in one request.
 
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition.
         """
+        what = [(each, wanted(each.search)) for each in asked]
         searcher = self.store.searcher
-        return self.store.connection.call(lambda: searcher.batch(asked))
+        return self.store.connection.call(lambda: searcher.batch(what))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Found]]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition.
+        """
+        what, searcher = wanted(search), self.store.searcher
+        return self.store.connection.call(lambda: searcher.fused(embedding, text, what, how))
 
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is and how it is set up."""

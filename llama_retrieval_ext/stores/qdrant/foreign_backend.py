@@ -69,22 +69,16 @@ class ForeignBackend:
         wanted = flat_wanted(search)
         return self._foreign.connection.call(lambda: self._searcher.keyword(text, wanted))
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]] | None:
-        """Both in one request; None where the store has no sparse vectors.
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        """Any number of searches in one request; None where there are no sparse vectors.
 
         Raises:
-            UnsupportedFilterError: The condition cannot be exact on LlamaIndex's payload.
+            UnsupportedFilterError: A condition cannot be exact on LlamaIndex's payload.
         """
         if not self._foreign.has_keywords:
             return None
-        wanted = flat_wanted(search)
-        return self._foreign.connection.call(lambda: self._searcher.both(embedding, text, wanted))
-
-    def batch(self, asked: Sequence[Asked]) -> None:  # noqa: ARG002 - the protocol's
-        """None: its searches go out side by side."""
-        return
+        wanted = [(each, flat_wanted(each.search)) for each in asked]
+        return self._foreign.connection.call(lambda: self._searcher.batch(wanted))
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""

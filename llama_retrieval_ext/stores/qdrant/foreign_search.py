@@ -7,7 +7,7 @@ from typing import TypeVar
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.backend import Asked, Dense, Found, Search
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
@@ -97,26 +97,31 @@ class ForeignSearcher:
 
         return self._if_there(talk, empty=[])
 
-    def both(
-        self, embedding: Sequence[float], text: str, wanted: FlatWanted
-    ) -> Talk[tuple[list[Found], list[Found]]]:
-        """Both of the above in one request.
+    def batch(self, asked: Sequence[tuple[Asked, FlatWanted]]) -> Talk[list[list[Found]]]:
+        """Any number of them in one request.
+
+        Args:
+            asked: Each with how many it wants, and which.
 
         Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the collection.
+            ConfigurationError: A value of an embedding is not finite.
+            DimensionMismatchError: An embedding has another dimension than the collection.
             UnsupportedModeError: The collection has no sparse vectors.
-            UnsupportedFilterError: The server is too old for the filter.
+            UnsupportedFilterError: The server is too old for a filter.
         """
 
-        def talk(layout: Layout) -> Talk[tuple[list[Found], list[Found]]]:
-            sharing = yield from self._sharing(text, wanted, layout)
-            nearest = self._nearest(embedding, wanted, layout)
-            questions = [nearest] if sharing is None else [nearest, sharing]
-            first, *second = yield from self._asker.rankings(questions)
-            return first, second[0] if second else []
+        def talk(layout: Layout) -> Talk[list[list[Found]]]:
+            questions: list[Question | None] = []
+            for each, wanted in asked:
+                if isinstance(each, Dense):
+                    questions.append(self._nearest(each.embedding, wanted, layout))
+                else:
+                    questions.append((yield from self._sharing(each.text, wanted, layout)))
+            some = [each for each in questions if each is not None]
+            found = iter((yield from self._asker.rankings(some)) if some else [])
+            return [[] if each is None else next(found) for each in questions]
 
-        return self._if_there(talk, empty=([], []))
+        return self._if_there(talk, empty=[[] for _ in asked])
 
     def _if_there(self, talk: Callable[[Layout], Talk[T]], *, empty: T) -> Talk[T]:
         layout = yield from self._store.layout()

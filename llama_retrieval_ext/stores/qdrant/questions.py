@@ -15,10 +15,13 @@ from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 MOST_TIES: Final = 10_000
 # Of no more than these, the payload comes with the answer that shows how many tie.
 _FEW: Final = 512
+# The engine leaves out what is below; it calculates in 32 bits.
+_ABOVE_ZERO: Final = 1e-30
 
 # From what is stored of a point, and its score of ours, to its node.
 Read: TypeAlias = Callable[[models.ScoredPoint, float], Found]
 Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
+Fusing: TypeAlias = models.RrfQuery | models.FusionQuery | models.FormulaQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +36,42 @@ class Question:
         params: How to search; None for the engine's own way.
         score: From the engine's score to ours: finite, higher is better.
         positive: Whether a score of 0 or less is no hit, as of a text that shares no term.
+        legs: What it fuses, each with its own filter.
+        spare: How many more than wanted to ask for at first, so that a tie where the ranking is
+            cut shows, and is not cut through. Fused ranks often tie in pairs.
     """
 
-    query: Vector
+    query: Vector | Fusing
     using: str | None
     top_k: int
     filter: models.Filter | None
     params: models.SearchParams | None
     score: Score
     positive: bool = False
+    legs: tuple["Question", ...] = ()
+    spare: int = 1
 
     def request(self, limit: int, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
         """The request for the best ``limit`` points, with their payload or the fields named."""
         return models.QueryRequest(
+            prefetch=[leg.prefetch() for leg in self.legs] or None,
             query=self.query,
             using=self.using,
             filter=self.filter,
             params=self.params,
             limit=limit,
             with_payload=payload,
+        )
+
+    def prefetch(self) -> models.Prefetch:
+        """This question as a leg of another."""
+        return models.Prefetch(
+            query=self.query,
+            using=self.using,
+            filter=self.filter,
+            params=self.params,
+            limit=self.top_k,
+            score_threshold=_ABOVE_ZERO if self.positive else None,
         )
 
 
@@ -127,12 +147,13 @@ class Asker:
         return points
 
     def _limit(self, question: Question) -> int:
-        # One more than wanted shows whether there is a tie where the ranking is cut. Among scores
-        # of keywords there often is.
-        return question.top_k + 1 + (self.slack if question.positive else 0)
+        # Among scores of keywords there often is a tie where the ranking is cut.
+        return question.top_k + question.spare + (self.slack if question.positive else 0)
 
     def _scores(self, question: Question, points: Sequence[models.ScoredPoint]) -> list[float]:
-        return levelled([question.score(point.score) for point in points], grain=self.grain)
+        scores = [question.score(point.score) for point in points]
+        # Fused scores may all be near to 0, and close together without being equal.
+        return levelled(scores, grain=0.0 if question.legs else self.grain)
 
     def _points(self, requests: list[models.QueryRequest]) -> Talk[list[list[models.ScoredPoint]]]:
         pages = yield Request(

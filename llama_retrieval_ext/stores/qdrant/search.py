@@ -1,21 +1,25 @@
 """Searches of a collection of ours, for the LlamaIndex class and for the backend alike."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.fused_here import fused_here
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 from llama_retrieval_ext.stores.nodes.vectors import query_vector
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.fusing import Recipe, recipe_of
 from llama_retrieval_ext.stores.points.payload import NODE
 from llama_retrieval_ext.stores.points.terms import NO_TERM
-from llama_retrieval_ext.stores.points.wanted import Wanted, wanted
+from llama_retrieval_ext.stores.points.wanted import Wanted
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.layout import Score, score_of
 from llama_retrieval_ext.stores.qdrant.manifest import BM25, DENSE, DISTANCES
-from llama_retrieval_ext.stores.qdrant.questions import Asker, Question
+from llama_retrieval_ext.stores.qdrant.questions import Asker, Fusing, Question
 from llama_retrieval_ext.stores.qdrant.talk import Talk
 from llama_retrieval_ext.stores.qdrant.written import as_filter
 
@@ -33,6 +37,11 @@ class TalkingSearcher:
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
         self._asker = Asker(collection.name, _read, [NODE], collection.grain, collection.slack)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the engine fuses by the formulas of ours."""
+        return self._collection.version.fuses
 
     def dense(self, embedding: Sequence[float], wanted: Wanted) -> Talk[list[Found]]:
         """Nearest nodes to an embedding.
@@ -82,8 +91,11 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=([], []))
 
-    def batch(self, asked: Sequence[Asked]) -> Talk[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> Talk[list[list[Found]]]:
         """Any number of them in one request.
+
+        Args:
+            asked: Each with how many it wants, and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -92,12 +104,45 @@ class TalkingSearcher:
         """
 
         def talk() -> Talk[list[list[Found]]]:
-            questions = [self._question(each) for each in asked]
+            questions = [self._question(each, wanted) for each, wanted in asked]
             some = [each for each in questions if each is not None]
             found = iter((yield from self._asker.rankings(some)) if some else [])
             return [[] if each is None else next(found) for each in questions]
 
         return self._collection.if_there(talk, empty=[[] for _ in asked])
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
+    ) -> Talk[list[Found]]:
+        """The best of both as the engine fuses them.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[list[Found]]:
+            candidates = replace(wanted, top_k=how.candidates)
+            nearest = self._nearest(embedding, candidates)
+            sharing = self._sharing(text, candidates)
+            if sharing is None:
+                (dense,) = yield from self._asker.rankings([nearest])
+                return fused_here(dense, [], how, top_k=wanted.top_k)
+            recipe = recipe_of(how)
+            question = Question(
+                _fusion(recipe),
+                using=None,
+                top_k=wanted.top_k,
+                filter=None,  # each leg has it, before its candidates are counted
+                params=None,
+                score=lambda score: recipe.factor * score,
+                legs=(nearest, sharing),
+                spare=2,
+            )
+            return (yield from self._asker.rankings([question]))[0]
+
+        return self._collection.if_there(talk, empty=[])
 
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
@@ -134,11 +179,10 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
-    def _question(self, asked: Asked) -> Question | None:
-        what = wanted(asked.search)
+    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
         if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, what)
-        return self._sharing(asked.text, what)
+            return self._nearest(asked.embedding, wanted)
+        return self._sharing(asked.text, wanted)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         filter_, params = self._filter(wanted.clause), self._params()
@@ -182,6 +226,16 @@ class TalkingSearcher:
     @property
     def _score(self) -> Score:
         return score_of(DISTANCES[self._collection.manifest.distance])
+
+
+def _fusion(recipe: Recipe) -> Fusing:
+    if recipe.rank_constant is not None:
+        return models.RrfQuery(rrf=models.Rrf(k=recipe.rank_constant))
+    if not recipe.lines:
+        return models.FusionQuery(fusion=models.Fusion.DBSF)
+    terms = [models.MultExpression(mult=[line.slope, name]) for name, line in recipe.lines.items()]
+    sum_ = models.SumExpression(sum=[*terms, recipe.constant])
+    return models.FormulaQuery(formula=sum_, defaults=recipe.defaults)
 
 
 def _read(point: models.ScoredPoint, score: float) -> Found:

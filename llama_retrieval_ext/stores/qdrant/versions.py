@@ -9,6 +9,7 @@ from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
+_RANK_CONSTANT: Final = (1, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Version:
     def measures_rarity_in_scope(self) -> bool:
         """Whether IDF can be taken over what a filter selects; older ones ignore being asked."""
         return (self.major, self.minor) >= _IDF_CORPUS
+
+    @property
+    def fuses(self) -> bool:
+        """Whether a fusion by rank takes its constant; the other fusions are older."""
+        return (self.major, self.minor) >= _RANK_CONSTANT
 
     def check(self, clause: Clause) -> None:
         """Nothing, where it can evaluate the clause.

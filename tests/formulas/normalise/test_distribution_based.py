@@ -1,5 +1,6 @@
 import math
 import statistics
+from collections.abc import Iterable
 
 import pytest
 
@@ -42,3 +43,18 @@ def test_a_single_score_lies_in_the_middle() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert distribution_based({}) == {}
+
+
+def test_uncut_scores_lie_beyond_the_ends_and_the_others_where_they_were() -> None:
+    crowd = {**{f"n{i}": 0.0 for i in range(30)}, "high": 1.0}
+    cut, uncut = distribution_based(crowd), distribution_based(crowd, cut=False)
+    low, high = _ends(crowd.values())
+    assert uncut["high"] == pytest.approx((1.0 - low) / (high - low))
+    assert uncut["high"] > cut["high"] == 1.0
+    assert {**uncut, "high": 1.0} == cut
+
+
+def _ends(scores: Iterable[float]) -> tuple[float, float]:
+    values = list(scores)
+    mean, deviation = statistics.mean(values), statistics.stdev(values)
+    return mean - 3 * deviation, mean + 3 * deviation

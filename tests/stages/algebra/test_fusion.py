@@ -341,3 +341,16 @@ def test_changing_the_weights_one_was_given_changes_nothing() -> None:
     before = fused.retrieve("query")
     weights[0] = 100.0
     assert fused.retrieve("query") == before
+
+
+def test_each_leg_can_have_a_scale_of_its_own() -> None:
+    scales = {"x": Normalisation.COSINE, "y": Normalisation.NONE}
+    hits = WeightedSum(weights=(3, 1), normalise=scales).fuse(LEGS)
+    assert scores(hits) == pytest.approx(
+        {"c": (3 * 0.55 + 8.0) / 4, "a": (3 * 0.95 + 4.0) / 4, "b": 3 * 0.75 / 4}
+    )
+
+
+def test_a_leg_without_a_scale_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="none for the leg 'y'"):
+        WeightedSum(normalise={"x": Normalisation.RANK}).fuse(LEGS)

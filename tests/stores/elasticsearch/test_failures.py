@@ -16,7 +16,7 @@ from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.connection import Connection
 from llama_retrieval_ext.stores.elasticsearch.opening import open_elasticsearch
@@ -57,7 +57,9 @@ CALLS: dict[str, Call] = {
         KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
     ),
     "one round trip": lambda store: (
-        ElasticsearchBackend(store).dense_and_keyword([1.0, 0.0], "word", Search(5)).function()
+        ElasticsearchBackend(store)
+        .batch(dense_and_keyword([1.0, 0.0], "word", Search(5)))
+        .function()
     ),
     "add": lambda store: store.add([TextNode(id_="b", embedding=[1.0, 0.0])]),
     "async add": lambda store: asyncio.run(

@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
@@ -65,7 +65,7 @@ def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorS
     for found in (
         backend.dense([1.0, 0.0], Search(7)).function(),
         backend.keyword("word", Search(7)).function(),
-        *backend.dense_and_keyword([1.0, 0.0], "word", Search(7)).function(),
+        *backend.batch(dense_and_keyword([1.0, 0.0], "word", Search(7))).function(),
     ):
         assert [each.node_id for each in found] == expected
 
@@ -140,7 +140,7 @@ def test_a_hybrid_query_is_one_request_and_agrees_with_two(
     assert [request.path for request in sent] == ["/_msearch"]
 
     class Apart(ElasticsearchBackend):
-        def dense_and_keyword(self, *_: object) -> None:  # type: ignore[override]
+        def batch(self, *_: object) -> None:  # type: ignore[override]
             return
 
     apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())

@@ -7,7 +7,7 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search, dense_and_keyword
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
@@ -60,7 +60,7 @@ async def test_both_searches_at_once_give_what_each_gives(
         search = Search(5, None if scope is None else scope.condition, scope)
         dense = run(plan(backend.dense(embedding, search)))
         keyword = await arun(plan(backend.keyword(text, search)))
-        both = backend.dense_and_keyword(embedding, text, search).function()
+        both = backend.batch(dense_and_keyword(embedding, text, search)).function()
         assert (told(both[0]), told(both[1])) == (told(dense), told(keyword))
         assert dense
         assert keyword
@@ -70,7 +70,7 @@ async def test_both_searches_at_once_give_what_each_gives(
 
 def test_both_searches_without_a_term_are_the_vector_search(backend: EmbeddedBackend) -> None:
     embedding = MODEL.get_query_embedding("leave")
-    dense, keyword = backend.dense_and_keyword(embedding, "", Search(3)).function()
+    dense, keyword = backend.batch(dense_and_keyword(embedding, "", Search(3))).function()
     assert told(dense) == told(backend.dense(embedding, Search(3)).function())
     assert keyword == []
 
@@ -79,7 +79,7 @@ def test_an_empty_store_finds_nothing(store: EmbeddedVectorStore) -> None:
     backend = EmbeddedBackend(store)
     assert backend.dense([1.0], Search(3)).function() == []
     assert backend.keyword("leave", Search(3)).function() == []
-    assert backend.dense_and_keyword([1.0], "leave", Search(3)).function() == ([], [])
+    assert backend.batch(dense_and_keyword([1.0], "leave", Search(3))).function() == [[], []]
 
 
 def test_nodes_that_tie_are_ordered_by_id(backend: EmbeddedBackend) -> None:
@@ -101,7 +101,7 @@ def test_a_condition_the_engine_cannot_evaluate_is_refused_before_anything_is_as
     with pytest.raises(UnsupportedFilterError):
         backend.keyword("leave", search)
     with pytest.raises(UnsupportedFilterError):
-        backend.dense_and_keyword([1.0], "leave", search)
+        backend.batch(dense_and_keyword([1.0], "leave", search))
 
 
 def test_it_describes_itself(backend: EmbeddedBackend) -> None:

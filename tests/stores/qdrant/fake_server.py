@@ -103,8 +103,9 @@ class FakeServer:
         for search in searches:  # of which local mode knows one
             search.params = search.params and models.SearchParams(idf=search.params.idf)
         pages = self.client.query_batch_points(name, searches)
-        for point in (point for page in pages for point in page.points):
-            point.score = round(point.score, 5)  # a server's scores have no noise
+        for search, page in zip(searches, pages, strict=True):
+            for point in page.points if search.prefetch is None else ():
+                point.score = round(point.score, 5)  # a server's scores have no noise
         return pages
 
 

@@ -65,15 +65,9 @@ class Named:
     def keyword(self, text: str, search: Search) -> Call[list[Found]]:
         return _mapped(self._backend.keyword(text, search), _named)
 
-    def dense_and_keyword(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[Found], list[Found]]] | None:
-        call = self._backend.dense_and_keyword(embedding, text, search)
-        both = lambda pair: (_named(pair[0]), _named(pair[1]))  # noqa: E731
-        return None if call is None else _mapped(call, both)
-
-    def batch(self, asked: Sequence[Asked]) -> None:
-        return self._backend.batch(asked)
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        call = self._backend.batch(asked)
+        return None if call is None else _mapped(call, lambda rankings: list(map(_named, rankings)))
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()

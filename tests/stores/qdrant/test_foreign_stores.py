@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.backend import ScoreRange, Search, dense_and_keyword
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
 from llama_retrieval_ext.stores.qdrant.opening import backend_of
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -48,7 +48,7 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
     store.add(nodes_with_uuids(MODEL))
     for backend in (ForeignBackend(store), ForeignBackend(foreign_store(client, hybrid=True))):
         assert backend.capabilities.keyword is None
-        assert backend.dense_and_keyword(VECTOR, "leave", Search(3)) is None
+        assert backend.batch(dense_and_keyword(VECTOR, "leave", Search(3))) is None
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
         with pytest.raises(UnsupportedModeError):
@@ -60,13 +60,13 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
 ) -> None:
     store = foreign_store(client, hybrid=True)
     backend = ForeignBackend(store)
-    call = backend.dense_and_keyword(VECTOR, "leave", Search(3))
+    call = backend.batch(dense_and_keyword(VECTOR, "leave", Search(3)))
     assert call is not None
-    assert call.function() == ([], [])
+    assert call.function() == [[], []]
     store.add(nodes_with_uuids(MODEL))
     assert all(call.function())
     store.clear()
-    assert call.function() == ([], [])
+    assert call.function() == [[], []]
     store.add(nodes_with_uuids(MODEL))
     assert all(call.function())
 

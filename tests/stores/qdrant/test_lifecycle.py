@@ -24,7 +24,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.stores.backend import Found, Search, dense_and_keyword
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.opening import backend_of, open_qdrant
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
@@ -60,7 +60,7 @@ def test_a_new_store_is_empty_and_answers_before_the_first_node(store: QdrantSto
     assert store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).ids == []
     backend = QdrantBackend(store)
     assert backend.keyword("leave", Search(3)).function() == []
-    assert backend.dense_and_keyword([1.0], "leave", Search(3)).function() == ([], [])
+    assert backend.batch(dense_and_keyword([1.0], "leave", Search(3))).function() == [[], []]
 
 
 def test_nodes_are_added_read_replaced_and_deleted(store: QdrantStore) -> None:

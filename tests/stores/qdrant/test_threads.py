@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.schema import TextNode
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
@@ -30,7 +30,7 @@ def test_four_writers_and_four_readers_lose_nothing(store: QdrantStore) -> None:
 
     def read(_: int) -> None:
         for _ in range(EACH):
-            dense, keyword = backend.dense_and_keyword(vector, "leave", Search(5)).function()
+            dense, keyword = backend.batch(dense_and_keyword(vector, "leave", Search(5))).function()
             assert len(dense) == 5
             assert keyword
 

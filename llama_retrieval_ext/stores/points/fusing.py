@@ -1,0 +1,66 @@
+"""How engines of the Qdrant family are told to fuse, and what they have of our fusions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+from llama_retrieval_ext.stores.native_fusion import FusedSearch, Line, NativeFusion
+
+_UNCUT: Final = Normalisation.DISTRIBUTION_BASED_UNCUT
+_RAW: Final = Normalisation.NONE
+
+# With other weights these engines compute 1 / (rank / weight + constant), which is not our formula.
+BY_RANK: Final = NativeFusion(kind=RRF, equal_weights=True)
+BY_DISTRIBUTION: Final = NativeFusion(kind=WeightedSum, scales=(_UNCUT, _UNCUT), equal_weights=True)
+BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(_RAW, _RAW))
+BY_COSINE: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, _RAW))
+
+
+def fusions_of(kind: str) -> tuple[NativeFusion, ...]:
+    """The fusions there are for scores of a kind.
+
+    Args:
+        kind: What ``ScoreRange.kind`` says of vector search. Of distances the engines normalise
+            and add up the distance itself, where less is better.
+    """
+    if kind == "cosine":
+        return (BY_RANK, BY_DISTRIBUTION, BY_SUM, BY_COSINE)
+    return (BY_RANK, BY_DISTRIBUTION, BY_SUM) if kind == "dot" else (BY_RANK,)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A fusion in the engine's terms.
+
+    Attributes:
+        factor: What the engine's score is multiplied by to be ours.
+        rank_constant: Of a fusion by rank; None for others.
+        lines: Of a sum: what each leg adds, by the engine's name for its score. Empty for others:
+            what is left is fusion by distribution.
+        constant: What the sum begins with.
+        defaults: Of a sum: the score of what a leg did not find.
+    """
+
+    factor: float = 1.0
+    rank_constant: int | None = None
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    constant: float = 0.0
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """The score that adds nothing, by the engine's name for a leg's score."""
+        return {name: line.root for name, line in self.lines.items()}
+
+
+def recipe_of(how: FusedSearch) -> Recipe:
+    """How the engine is to be told."""
+    if how.by_rank is not None:
+        # The engine counts ranks from 0, we from 1.
+        return Recipe(how.weights[0], rank_constant=int(how.by_rank.k) + 1)
+    if how.scales == BY_DISTRIBUTION.scales:
+        return Recipe(how.proportions[0])
+    lines = {f"$score[{place}]": line for place, line in enumerate(how.lines)}
+    return Recipe(lines=lines, constant=sum(line.intercept for line in lines.values()))

@@ -1,0 +1,180 @@
+"""Whether what an engine fuses is what this package would make of the same two rankings."""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+from llama_retrieval_ext.stores.backend import Backend, Found, Search, fusing
+from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, NativeFusion
+
+# Engines calculate in 32 bits.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A hybrid search: what both legs look for, and which nodes count."""
+
+    embedding: Sequence[float]
+    text: str
+    search: Search
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a leg gives to a node, at least and at most: which of equals ranks higher is open."""
+
+    low: float
+    high: float
+
+    def __add__(self, other: "Share") -> "Share":
+        return Share(self.low + other.low, self.high + other.high)
+
+    @property
+    def size(self) -> float:
+        """How large it can be, whatever its sign."""
+        return max(abs(self.low), abs(self.high))
+
+
+_NOTHING = Share(0.0, 0.0)
+
+
+def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSearch]:
+    """Fusions of a kind that an engine declares, with several constants and weights.
+
+    Args:
+        native: What it declares.
+        candidates: How many hits of each leg are looked at.
+    """
+    weights = [(1.0, 1.0), (0.5, 0.5)]
+    if not native.equal_weights:
+        weights += [(3.0, 1.0), (0.2, 0.8)]
+    fusions: list[Fusion] = []
+    if issubclass(native.kind, RRF):
+        fusions += [RRF(k=native.least_k), RRF(), RRF(k=min(native.most_k, 1000))]
+    elif native.scales is not None:
+        fusions.append(WeightedSum(normalise=dict(zip(LEGS, native.scales, strict=True))))
+    for fusion in fusions:
+        for pair in weights:
+            yield FusedSearch(fusion, pair, candidates)
+
+
+def assert_fusion_agrees(
+    backend: Backend, asked: Asked, how: FusedSearch, *, tolerance: float = TOLERANCE
+) -> None:
+    """Fail unless the engine's ranking is one that our fusion of both legs can give.
+
+    Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
+
+    Args:
+        backend: One that declares the fusion.
+        asked: What is searched.
+        how: The fusion.
+        tolerance: By how much a score may differ, as a part of what its legs give.
+    """
+    fused = run(call(fusing(backend).fused(asked.embedding, asked.text, asked.search, how)))
+    native = next(n for n in backend.capabilities.fusions if n.is_as(how.fusion, how.weights))
+    legs = [_dense(backend, asked), _keyword(backend, asked)]
+    cuts = [how.candidates, math.inf if native.whole_keyword_leg else how.candidates]
+    shares = [
+        _shares(leg, cut, how, place)
+        for place, (leg, cut) in enumerate(zip(legs, cuts, strict=True))
+    ]
+    ids = shares[0].keys() | shares[1].keys()
+    total = {id_: shares[0].get(id_, _NOTHING) + shares[1].get(id_, _NOTHING) for id_ in ids}
+    slack = {id_: tolerance * sum(share.get(id_, _NOTHING).size for share in shares) for id_ in ids}
+
+    keys = [(-each.score, each.node_id) for each in fused]
+    assert keys == sorted(keys), "best first, equal scores by node id"
+    assert len(set(_ids(fused))) == len(fused), "no node twice"
+    assert all(matches(asked.search.condition, each.node.metadata) for each in fused)
+    for each in fused:
+        share = total[each.node_id]
+        near = slack[each.node_id]
+        assert share.low - near <= each.score <= share.high + near, (each, share, how)
+    certain = _certain(legs, cuts)
+    assert len(fused) >= min(asked.search.top_k, len(certain))
+    assert len(fused) <= asked.search.top_k
+    if len(fused) == asked.search.top_k:
+        worst = fused[-1].score
+        for id_ in certain - set(_ids(fused)):
+            assert total[id_].low <= worst + slack[id_], (id_, total[id_], worst, how)
+
+
+def _dense(backend: Backend, asked: Asked) -> list[Found]:
+    return run(call(backend.dense(asked.embedding, _all(asked.search))))
+
+
+def _keyword(backend: Backend, asked: Asked) -> list[Found]:
+    return run(call(backend.keyword(asked.text, _all(asked.search))))
+
+
+def _all(search: Search) -> Search:
+    return replace(search, top_k=1_000)
+
+
+def _shares(leg: Sequence[Found], cut: float, how: FusedSearch, place: int) -> Mapping[str, Share]:
+    """What a leg gives to all that may be among its candidates."""
+    cut_leg = leg if cut == math.inf else leg[: int(cut)]
+    by_score = [] if how.by_rank else _share_by_score(cut_leg, how, place)
+    shares = {}
+    for each in leg:
+        better, as_good = _place(leg, each)
+        if better >= cut:
+            continue
+        if how.by_rank is None:
+            at = min(bisect_left(by_score, (-each.score, -math.inf)), len(by_score) - 1)
+            worst = best = by_score[at][1]
+        else:
+            k, weight = how.by_rank.k, how.weights[place]
+            worst = weight / (k + as_good)
+            best = weight / (k + better + 1)
+        if as_good > cut:  # perhaps not among the candidates
+            worst, best = min(worst, 0.0), max(best, 0.0)
+        shares[each.node_id] = Share(min(worst, best), max(worst, best))
+    return shares
+
+
+def _share_by_score(
+    leg: Sequence[Found], how: FusedSearch, place: int
+) -> list[tuple[float, float]]:
+    """Scores turned round, so that they rise, each with its share."""
+    # Both legs, one of them empty: a weighted sum divides by the weights of all.
+    rankings = [
+        LegRanking(name, {each.node_id: each.score for each in leg} if at == place else {}, weight)
+        for at, (name, weight) in enumerate(zip(LEGS, how.weights, strict=True))
+    ]
+    shares = how.fusion.shares(rankings)[place]
+    return [(-each.score, shares[each.node_id]) for each in leg]
+
+
+def _place(leg: Sequence[Found], found: Found) -> tuple[int, int]:
+    """How many are better, and how many at least as good."""
+    near = TOLERANCE * max(1.0, abs(found.score))
+    better = bisect_left(leg, -found.score - near, key=_falling)
+    return better, bisect_right(leg, -found.score + near, key=_falling)
+
+
+def _falling(found: Found) -> float:
+    return -found.score
+
+
+def _certain(legs: Sequence[Sequence[Found]], cuts: Sequence[float]) -> set[str]:
+    """The nodes that are candidates whatever the order of equals."""
+    return {
+        each.node_id
+        for leg, cut in zip(legs, cuts, strict=True)
+        for each in leg
+        if _place(leg, each)[1] <= cut
+    }
+
+
+def _ids(found: Sequence[Found]) -> list[str]:
+    return [each.node_id for each in found]

@@ -1,0 +1,59 @@
+"""The engines side by side: a store on each, filled alike, gone after the test."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.opening import backend_for
+
+_CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
+
+
+@contextmanager
+def filled(
+    engine: str,
+    nodes: Sequence[BaseNode],
+    *,
+    request: pytest.FixtureRequest,
+    folder: Path,
+    **settings: Any,
+) -> Iterator[Backend]:
+    """The backend of an engine with these nodes; skips the test where its client is missing.
+
+    Args:
+        engine: ``embedded``, ``qdrant``, ``milvus``, ``milvus server`` or ``elasticsearch``.
+        nodes: What is in it; they are copied.
+        request: Of a test or fixture that can have ``elasticsearch_url`` and ``milvus_url``.
+        folder: For what lies in files.
+        settings: How the store is opened.
+    """
+    kind = engine.partition(" ")[0]
+    if kind == "embedded":
+        store: Any = EmbeddedVectorStore(":memory:", **settings)
+    else:
+        pytest.importorskip(_CLIENTS[kind])
+        opening = import_module(f"llama_retrieval_ext.stores.{kind}.opening")
+        store = getattr(opening, f"open_{kind}")(_url(engine, request, folder), **settings)
+    with store:
+        store.add([node.model_copy(deep=True) for node in nodes])
+        yield backend_for(store)
+        if kind not in {"embedded", "qdrant"}:
+            store.clear()
+
+
+def _url(engine: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    name = f"t{uuid.uuid4().hex}"
+    if engine == "elasticsearch":
+        base: str = request.getfixturevalue("elasticsearch_url")
+        return f"{base.replace('http', 'elasticsearch', 1)}/{name}"
+    if engine == "milvus server":
+        return f"{request.getfixturevalue('milvus_url')}/{name}"
+    return "qdrant::memory:" if engine == "qdrant" else f"milvus:{folder}/{name}.db"
