@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.embeddings.local import LocalEmbedding
     from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
     from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.ingest.copy_report import CopyReport
+    from llama_retrieval_ext.ingest.copying import copy_knowledge_base
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
@@ -98,6 +100,7 @@ __all__ = [
     "ConfigurationError",
     "Consensus",
     "Contribution",
+    "CopyReport",
     "Curve",
     "Decompose",
     "Dedupe",
@@ -168,6 +171,7 @@ __all__ = [
     "VectorRetriever",
     "WeightedSum",
     "branches",
+    "copy_knowledge_base",
     "open_store",
     "resolve_embed_model",
 ]
@@ -183,6 +187,7 @@ _MODULES = {
     "CombMNZ": "stages.fusions.score_fusions",
     "Consensus": "stages.fusions.consensus",
     "Contribution": "ranking",
+    "CopyReport": "ingest.copy_report",
     "Curve": "stages.refining.recency",
     "Decompose": "stages.rewriting.decompose",
     "Dedupe": "stages.refining.dedupe",
@@ -251,6 +256,7 @@ _MODULES = {
     "VectorRetriever": "basic.vector",
     "WeightedSum": "stages.fusions.weighted_sum",
     "branches": "stages.algebra.branches",
+    "copy_knowledge_base": "ingest.copying",
     "open_store": "stores.opening",
     "resolve_embed_model": "embeddings.resolve",
 }

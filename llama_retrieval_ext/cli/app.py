@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
+from llama_retrieval_ext.cli.copying import copy
 from llama_retrieval_ext.cli.ingest import ingest
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
@@ -15,7 +16,7 @@ from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text: no boxes in a pipe or a log.
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (quickstart, ingest, search):
+for command in (quickstart, ingest, search, copy):
     app.command()(command)
 
 

@@ -1,16 +1,15 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.output import console, one_line, say, say_aside
+from llama_retrieval_ext.cli.output import console, say, say_left_out
 from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.trace import describe
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.cli.files import Reading
 
 T = TypeVar("T")
-
-_SHOWN = 20
 
 
 def ingest(
@@ -53,7 +50,7 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     reading = read_files(paths, leave_out=place.folder, watched=watched)
     if not reading.finds_any():
-        _say_failures(reading.failures)
+        say_left_out(reading.failures)
         names = ", ".join(map(str, paths))
         raise ConfigurationError(f"nothing to add: no file with text in it at {names}")
     return reading
@@ -62,10 +59,10 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
 def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
     """Add documents, and say what became of them; end the program if none went in."""
     report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
-    _say_failures(reading.failures)
+    say_left_out(reading.failures)
     say(str(report))
-    _say_failures(report.skipped)
-    _say_failures({name: describe(error) for name, error in report.failures.items()})
+    say_left_out(report.skipped)
+    say_left_out({name: describe(error) for name, error in report.failures.items()})
     here = (
         document.document_id
         for document in kb.documents(scope=place.scope)
@@ -86,11 +83,3 @@ def watched(items: Sequence[T]) -> Iterable[T]:
     return track(
         items, "Adding", console=terminal, transient=True, disable=not terminal.is_terminal
     )
-
-
-def _say_failures(failures: Mapping[Any, str]) -> None:
-    """Say what was left out, by its name or path, and why."""
-    for name, reason in islice(failures.items(), _SHOWN):
-        say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
-    if len(failures) > _SHOWN:
-        say_aside(f"left out {len(failures) - _SHOWN} more", style="yellow")

@@ -1,14 +1,17 @@
 """What the terminal, or the pipe, gets to see."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
+from itertools import islice
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
 _NARROWEST = 100
+_SHOWN = 20
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -39,6 +42,14 @@ def say_aside(text: str, *, style: str | None = None) -> None:
 def say_wrong(text: str) -> None:
     """Print an error in one line."""
     say_aside(f"error: {one_line(text)}", style="bold red")
+
+
+def say_left_out(failures: Mapping[Any, str]) -> None:
+    """Say what was left out, by its name or path, and why."""
+    for name, reason in islice(failures.items(), _SHOWN):
+        say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
+    if len(failures) > _SHOWN:
+        say_aside(f"left out {len(failures) - _SHOWN} more", style="yellow")
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

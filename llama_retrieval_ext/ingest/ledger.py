@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey
@@ -24,6 +25,14 @@ class StoredDocument:
     document_id: str
     tenant_id: str | None
     kb_id: str | None
+    n_nodes: int
+
+
+class Entry(NamedTuple):
+    """A document, as the ledger knows it: which it is, its digest, and how many nodes it has."""
+
+    key: DocumentKey
+    digest: str
     n_nodes: int
 
 
@@ -105,6 +114,27 @@ class Ledger:
         )
         found = [self.database.rows(query, *key) for key in keys]
         return [str(rows[0][0]) if rows else None for rows in found]
+
+    def entries(self) -> list[Entry]:
+        """All documents at rest, in the order they came in."""
+        self.refresh()
+        query = (
+            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "
+            "ON nodes.document = documents.id WHERE state IS NULL "
+            "GROUP BY documents.id ORDER BY documents.id"
+        )
+        return [
+            Entry(DocumentKey(str(tenant), str(kb), str(ref)), str(digest), int(str(n_nodes)))
+            for tenant, kb, ref, digest, n_nodes in self.database.rows(query)
+        ]
+
+    def node_ids(self, key: DocumentKey) -> list[str]:
+        """The ids of a document's nodes."""
+        query = (
+            "SELECT node_id FROM nodes JOIN documents ON document = id "
+            "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY node_id"
+        )
+        return [str(node_id) for (node_id,) in self.database.rows(query, *key)]
 
     def doubt_all(self) -> None:
         """Let every document count as changed, so that adding it again writes it again."""

@@ -29,9 +29,7 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
     with place.lock:
         ledger = place.ledger()
         try:
-            if not ledger.admit(asked, where):
-                _check_empty(place, where)
-                ledger.record(asked)
+            _set_up(ledger, place, asked, where)
             # What is half done on a server may be another process's work; who writes next settles.
             if place.is_exclusive and ledger.at_rest() is None:
                 writer_of(place, ledger).settle()
@@ -42,11 +40,17 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
     return ledger
 
 
-def _check_empty(place: Place, where: str) -> None:
+def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
+    if ledger.admit(asked, where):
+        return
     # Without a ledger there is no telling which model made the vectors. An empty store is what
     # remains when the process dies between making the store and its ledger.
     count = place.count()
-    if count:
+    if not count:
+        ledger.record(asked)
+        return
+    ledger.refresh()  # somebody else may have set it up in this moment
+    if not ledger.admit(asked, where):
         raise StoreFormatError(
             f"{where} holds {count} nodes that were not added through a knowledge base; search it "
             "with VectorRetriever and KeywordRetriever, or add the documents to a new one"

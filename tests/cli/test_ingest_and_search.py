@@ -201,3 +201,18 @@ def test_another_embedding_model_is_an_error_that_names_both(
     assert finished.returncode == 1
     assert "FakeEmbedding" in finished.stderr
     assert "wordllama" in finished.stderr
+
+
+def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("qdrant_client")
+    target = f"qdrant:{tmp_path / 'qdrant'}"
+    copied = run("copy", "--from", url, "--to", target)
+    assert (copied.returncode, copied.stderr) == (0, "")
+    assert copied.stdout.startswith("3 copied, 0 unchanged; 3 nodes in ")
+    assert "0 copied, 3 unchanged" in run("copy", "--from", url, "--to", target).stdout
+    assert best(run, "年假", "--kb", target)[0] == "年假.txt"
+    missing = run("copy", "--from", f"embedded:{tmp_path / 'typo'}", "--to", target)
+    assert missing.returncode == 1
+    assert "there is no knowledge base" in missing.stderr

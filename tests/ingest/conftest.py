@@ -42,6 +42,8 @@ def fast_disk(
     """Memory in place of a disk, where there is enough: each new store waits for the disk."""
     if "engine" in request.fixturenames:
         start(request.getfixturevalue("engine"), request)  # servers stay when this is gone
+    if "servers" in request.fixturenames:
+        request.getfixturevalue("servers")
     place = tmp_path
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         place = Path(tempfile.mkdtemp(dir=MEMORY))
@@ -57,6 +59,13 @@ def engine(request: pytest.FixtureRequest) -> str:
     """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
     name: str = request.param
     return name
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> None:
+    """All engines, ready."""
+    for each in SERVERS:
+        start(each, request)
 
 
 @pytest.fixture

@@ -330,6 +330,28 @@ def test_a_store_that_takes_no_more_keeps_what_it_has(
         assert {ref: world.stored().get(ref) for ref in last} == last
 
 
+@given(
+    before=batches(),
+    last=batches(),
+    steps=st.integers(0, 60),
+    kind=st.sampled_from(sorted(WORLDS)),
+)
+def test_a_writer_goes_on_when_the_store_is_back(
+    before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
+) -> None:
+    world = WORLDS[kind]()
+    fuse = Fuse(ENDLESS, lambda: StoreUnavailableError("away"))
+    writer = world.writer(fuse)
+    apply(writer, before)
+    fuse.steps = steps
+    with suppress(StoreUnavailableError):
+        apply(writer, last)
+    fuse.steps = ENDLESS
+    apply(writer, last)
+    found = world.stored()
+    assert {ref: found.get(ref) for ref in last} == last
+
+
 @pytest.mark.parametrize("steps", range(40))
 def test_what_a_crash_has_left_beside_the_store_goes_with_the_next_write(steps: int) -> None:
     world = ServerWorld()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.errors import ModelMismatchError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.ingest.companion.companion import Companion
 from llama_retrieval_ext.ingest.companion.mirror import Mirror
 from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
@@ -172,3 +172,15 @@ def test_what_cannot_be_written_has_not_happened(records: Records) -> None:
     failing.works = True
     add(ledger, "b")
     assert [each.document_id for each in ledger.documents(None)] == ["a", "b"]
+
+
+def test_one_that_is_set_up_while_it_is_opened_is_no_stranger_s(records: Records) -> None:
+    slow = ledger_on(records)
+    quick = ledger_on(records)
+    quick.record(Manifest("model", dimension=1))
+    add(quick, "a")
+    assert slow.manifest() is None
+    slow.refresh()
+    assert slow.admit(Manifest("model"), "here")
+    with pytest.raises(ModelMismatchError):
+        slow.admit(Manifest("another"), "here")

@@ -14,6 +14,7 @@ from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.opening import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NODE = TextNode(id_="n", text="leave", embedding=[1.0, 0.0])
 
@@ -40,6 +41,16 @@ def test_memory_is_a_place_of_its_own() -> None:
 def test_what_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="names no store"):
         open_store(url)
+
+
+def test_the_embedded_engine_has_no_parameters() -> None:
+    with pytest.raises(ConfigurationError, match=r"no store parameters, got hnsw_config"):
+        open_store("embedded::memory:", store_params={"hnsw_config": {}})
+
+
+def test_a_tokenizer_goes_to_the_store() -> None:
+    with open_store("embedded::memory:", tokenizer=Tokenizer(language="none")) as store:  # type: ignore[attr-defined]
+        assert store.tokenizer == Tokenizer(language="none")
 
 
 def test_a_misspelt_engine_is_told_the_right_spelling() -> None:

@@ -58,11 +58,11 @@ class Mirror(Database):
     """
 
     def __init__(self, companion: Companion) -> None:
-        super().__init__(None, SCHEMA + _CHANGED)
         self._companion = companion
         self._is_loaded = False
         self._redo: dict[str, str] = {}
         told = self._told()
+        super().__init__(None, SCHEMA + _CHANGED)
         with super().transaction() as connection:
             connection.executemany("INSERT INTO manifest VALUES (?, ?)", told.rows)
             _set_triggers(connection)

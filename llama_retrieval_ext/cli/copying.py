@@ -1,0 +1,32 @@
+"""`llama-retrieval copy`: move a knowledge base to another engine."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.output import say, say_left_out
+from llama_retrieval_ext.trace import describe
+
+
+def copy(
+    *,
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="URL", help="The knowledge base.", show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Option("--to", metavar="URL", help="Where a copy goes.", show_default=False),
+    ],
+) -> None:
+    """Copy a knowledge base to another engine, without embedding anything again.
+
+    May be repeated: what is there already is left alone. The source is only read.
+    """
+    report = ext.copy_knowledge_base(source, target, show_progress=sys.stderr.isatty())
+    say(str(report))
+    say_left_out({name: describe(error) for name, error in report.failures.items()})
+    if report.failures:
+        raise typer.Exit(1)

@@ -1,0 +1,54 @@
+"""What came of copying a knowledge base."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from llama_retrieval_ext.errors import IngestionError
+
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What came of each document of a knowledge base that was copied.
+
+    Attributes:
+        copied: How many documents were written.
+        unchanged: How many were there already, just so.
+        failures: What went wrong with the others, by their id.
+        n_nodes: How many nodes were written.
+        seconds: How long it took.
+
+    Examples:
+        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
+        2 copied, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    copied: int = 0
+    unchanged: int = 0
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+    n_nodes: int = 0
+    seconds: float = 0.0
+
+    def raise_for_failures(self) -> Self:
+        """The report itself, if nothing went wrong.
+
+        Raises:
+            IngestionError: Something did; ``failures`` has each document's error.
+        """
+        if not self.failures:
+            return self
+        told = "; ".join(f"{ref!r}: {error}" for ref, error in list(self.failures.items())[:_TOLD])
+        raise IngestionError(
+            f"{len(self.failures)} documents could not be copied, the others were ({told})",
+            self.failures,
+        ) from next(iter(self.failures.values()))
+
+    def __str__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return (
+            f"{self.copied} copied, {self.unchanged} unchanged{failed}; "
+            f"{self.n_nodes} nodes in {self.seconds:.1f} s"
+        )
