@@ -80,6 +80,7 @@ def _searches(draw: st.DrawFn) -> Search:
     scope = draw(st.sampled_from([None, Scope("t0"), Scope("t1")]))
     page = Compare("page", FilterOperator.EQ, draw(st.integers(0, 7)))
     wanted: Condition | None = draw(st.sampled_from([None, page, Not(page)]))
-    parts = [part for part in (scope and scope.condition, wanted) if part is not None]
+    within = None if scope is None else scope.condition
+    parts = [part for part in (within, wanted) if part is not None]
     condition = AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
     return Search(draw(st.sampled_from([1, 5, 10])), condition, scope)
