@@ -1,6 +1,6 @@
 """Vector and keyword search of one store, fused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,9 +16,9 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.fusion import Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.fusion import FusedId, Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.rrf import RRF
-from llama_retrieval_ext.stores.backend import Found, fusing
+from llama_retrieval_ext.stores.backend import Found, ScoredId, Search, fusing, ids_first
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.opening import Storage
@@ -116,11 +116,29 @@ class HybridRetriever(StoreRetriever):
             best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
             return gated(best, query.condition, backend=self.backend, source=self.name)
         search = search_of(query, top_k=candidates)
+        if self.backend.capabilities.ids_first and 2 * (query.top_k or 1) <= candidates:
+            return (yield from self._ids_first(query, embedding, search))
         request = self.backend.dense_and_keyword(embedding, text, search)
         if request is None:
             return None
         found = yield from step("search in one round trip", call(request))
         return self._fused(dict(zip(LEGS, found, strict=True)), query)
+
+    def _ids_first(
+        self, query: Query, embedding: Sequence[float], search: Search
+    ) -> Plan[list[Hit]]:
+        """Most candidates are dropped, so that their nodes need not be sent."""
+        backend = ids_first(self.backend)
+        asked = backend.ids_of_both(embedding, query.query_str, search)
+        found = yield from step("search in one round trip", call(asked))
+        top = self._top(dict(zip(LEGS, found, strict=True)), query)
+        if not top:
+            return []
+        wanted = backend.nodes([each.node_id for each in top], search)
+        nodes = yield from step("nodes of the best", call(wanted))
+        # What was deleted meanwhile is left out.
+        kept = [each for each in top if each.node_id in nodes]
+        return self._hits(kept, [Found(nodes[each.node_id], each.score) for each in kept], query)
 
     def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
         """The best of both; only their nodes are made, and pass the gate."""
@@ -129,10 +147,16 @@ class HybridRetriever(StoreRetriever):
             name: [(each.node_id, each.score) for each in ranking]
             for name, ranking in found.items()
         }
-        top = self.fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
-        best = [candidates[each.node_id] for each in top]
+        top = self._top(rankings, query)
+        return self._hits(top, [candidates[each.node_id] for each in top], query)
+
+    def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
+        return self.fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
+
+    def _hits(self, top: Sequence[FusedId], best: Sequence[Found], query: Query) -> list[Hit]:
+        """What passes the gate, with what either leg gave to it."""
         hits = gated(best, query.condition, backend=self.backend, source=self.name)
-        fused = {each.node_id: each for each in top}
+        fused = {each.node_id: of for each, of in zip(best, top, strict=True)}
         return [
             Hit(
                 node=hit.node,

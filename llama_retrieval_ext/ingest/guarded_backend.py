@@ -2,11 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, Search, fusing
+from llama_retrieval_ext.stores.backend import (
+    Backend,
+    Capabilities,
+    Found,
+    ScoredId,
+    Search,
+    fusing,
+    ids_first,
+)
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
@@ -60,6 +69,26 @@ class GuardedBackend:
             ScopeRequiredError: The search has no scope.
         """
         return self._backend.dense_and_keyword(embedding, text, _scoped(search))
+
+    def ids_of_both(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
+        """The ids of both searches.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine gives ids and nodes together only.
+        """
+        return ids_first(self._backend).ids_of_both(embedding, text, _scoped(search))
+
+    def nodes(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+        """Nodes by their ids.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine gives ids and nodes together only.
+        """
+        return ids_first(self._backend).nodes(node_ids, _scoped(search))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

@@ -20,7 +20,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search, fusing
+from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search, fusing, ids_first
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import Asked as AskedBoth
@@ -213,6 +213,28 @@ class BackendContract:
                     dense, keyword = _found(request)
                     _assert_same(dense, _found(backend.dense(vector, search)))
                     _assert_same(keyword, _found(backend.keyword(text, search)))
+
+    @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
+    def test_ids_come_first_and_nodes_later_as_they_come_together(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+    ) -> None:
+        if not backend.capabilities.ids_first:
+            return
+        search = Search(4, None if scope is None else scope.condition, scope)
+        for text in (*SAMPLE_QUERIES, "?!"):
+            vector = embed_model.get_query_embedding(text)
+            together = backend.dense_and_keyword(vector, text, search)
+            assert together is not None
+            bare = _found(ids_first(backend).ids_of_both(vector, text, search))
+            for ids, found in zip(bare, _found(together), strict=True):
+                assert ids == [(each.node_id, each.score) for each in found]
+        everything = [node.node_id for node in sample_nodes()]
+        nodes = _found(ids_first(backend).nodes([*everything, "none such"], search))
+        assert {id_: node.node_id for id_, node in nodes.items()} == {
+            node.node_id: node.node_id
+            for node in sample_nodes()
+            if matches(search.condition, node.metadata)
+        }
 
     @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
