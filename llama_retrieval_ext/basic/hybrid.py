@@ -134,7 +134,7 @@ class HybridRetriever(StoreRetriever):
         top = self._top(dict(zip(LEGS, found, strict=True)), query)
         if not top:
             return []
-        wanted = backend.nodes([each.node_id for each in top], search)
+        wanted = backend.nodes_of([each.node_id for each in top], search)
         nodes = yield from step("nodes of the best", call(wanted))
         # What was deleted meanwhile is left out.
         kept = [each for each in top if each.node_id in nodes]

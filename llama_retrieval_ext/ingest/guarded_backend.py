@@ -81,14 +81,14 @@ class GuardedBackend:
         """
         return ids_first(self._backend).ids_of_both(embedding, text, _scoped(search))
 
-    def nodes(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
         """Nodes by their ids.
 
         Raises:
             ScopeRequiredError: The search has no scope.
             UnsupportedModeError: The engine gives ids and nodes together only.
         """
-        return ids_first(self._backend).nodes(node_ids, _scoped(search))
+        return ids_first(self._backend).nodes_of(node_ids, _scoped(search))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

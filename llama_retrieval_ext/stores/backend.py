@@ -217,7 +217,7 @@ class IdsFirstBackend(Backend, Protocol):
         """
         ...
 
-    def nodes(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
         """Nodes by the ids that `ids_of_both` gave.
 
         Args:

@@ -229,7 +229,7 @@ class BackendContract:
             for ids, found in zip(bare, _found(together), strict=True):
                 assert ids == [(each.node_id, each.score) for each in found]
         everything = [node.node_id for node in sample_nodes()]
-        nodes = _found(ids_first(backend).nodes([*everything, "none such"], search))
+        nodes = _found(ids_first(backend).nodes_of([*everything, "none such"], search))
         assert {id_: node.node_id for id_, node in nodes.items()} == {
             node.node_id: node.node_id
             for node in sample_nodes()

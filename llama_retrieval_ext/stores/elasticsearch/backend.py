@@ -108,14 +108,14 @@ class ElasticsearchBackend:
 
         return self._call(steps)
 
-    def nodes(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
         """Nodes by the ids that `ids_of_both` gave.
 
         Raises:
             UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
         """
         wanted = self._wanted(search)
-        return self._call(lambda: self.store.searcher.nodes(node_ids, wanted))
+        return self._call(lambda: self.store.searcher.nodes_of(node_ids, wanted))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

@@ -83,7 +83,7 @@ class Searcher:
         near, sharing = yield from self._answers([nearest, Sharing(keyword, terms)])
         return near, sharing
 
-    def nodes(self, node_ids: Sequence[str], wanted: Wanted) -> Steps[Mapping[str, BaseNode]]:
+    def nodes_of(self, node_ids: Sequence[str], wanted: Wanted) -> Steps[Mapping[str, BaseNode]]:
         """Nodes by the ids of hits that came without; what does not match any more is left out."""
         clauses = [{"terms": {ID: list(node_ids)}}]
         if wanted.filter is not None:
