@@ -1,6 +1,6 @@
 """Vector and keyword search of one store, fused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,16 +16,19 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import FusedId, Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stores.ahead import searched_at_once
+from llama_retrieval_ext.stores.ahead import found_ahead, searched_at_once
 from llama_retrieval_ext.stores.backend import (
     Asked,
     Dense,
     Found,
     Keyword,
+    ScoredId,
+    Search,
     dense_and_keyword,
     fusing,
+    ids_first,
 )
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, check_native
@@ -125,7 +128,13 @@ class HybridRetriever(StoreRetriever):
             return gated(best, query.condition, backend=self.backend, source=self.name)
         search = search_of(query, top_k=candidates)
         both = dense_and_keyword(embedding, text, search)
-        found = yield from step("search in one round trip", searched_at_once(self.backend, both))
+        known = found_ahead(self.backend, both)
+        some = 2 * (query.top_k or 1) <= candidates
+        if known is None and some and self.backend.capabilities.ids_first:
+            return (yield from self._ids_first(query, embedding, search))
+        found = known or (
+            yield from step("search in one round trip", searched_at_once(self.backend, both))
+        )
         return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
 
     def _searches(self, query: Query) -> Plan[list[Asked]]:
@@ -139,6 +148,22 @@ class HybridRetriever(StoreRetriever):
             searches.append(Keyword(query.query_str, search))
         return searches
 
+    def _ids_first(
+        self, query: Query, embedding: Sequence[float], search: Search
+    ) -> Plan[list[Hit]]:
+        """Most candidates are dropped, so that their nodes need not be sent."""
+        backend = ids_first(self.backend)
+        asked = backend.ids_of_both(embedding, query.query_str, search)
+        found = yield from step("search in one round trip", call(asked))
+        top = self._top(dict(zip(LEGS, found, strict=True)), query)
+        if not top:
+            return []
+        wanted = backend.nodes_of([each.node_id for each in top], search)
+        nodes = yield from step("nodes of the best", call(wanted))
+        # What was deleted meanwhile is left out.
+        kept = [each for each in top if each.node_id in nodes]
+        return self._hits(kept, [Found(nodes[each.node_id], each.score) for each in kept], query)
+
     def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
         """The best of both; only their nodes are made, and pass the gate."""
         candidates = {each.node_id: each for ranking in found.values() for each in ranking}
@@ -146,10 +171,16 @@ class HybridRetriever(StoreRetriever):
             name: [(each.node_id, each.score) for each in ranking]
             for name, ranking in found.items()
         }
-        top = self.fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
-        best = [candidates[each.node_id] for each in top]
+        top = self._top(rankings, query)
+        return self._hits(top, [candidates[each.node_id] for each in top], query)
+
+    def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
+        return self.fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
+
+    def _hits(self, top: Sequence[FusedId], best: Sequence[Found], query: Query) -> list[Hit]:
+        """What passes the gate, with what either leg gave to it."""
         hits = gated(best, query.condition, backend=self.backend, source=self.name)
-        fused = {each.node_id: each for each in top}
+        fused = {each.node_id: of for each, of in zip(best, top, strict=True)}
         return [
             Hit(
                 node=hit.node,

@@ -2,11 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Asked, Backend, Capabilities, Found, Search, fusing
+from llama_retrieval_ext.stores.backend import (
+    Asked,
+    Backend,
+    Capabilities,
+    Found,
+    ScoredId,
+    Search,
+    fusing,
+    ids_first,
+)
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
@@ -60,6 +70,26 @@ class GuardedBackend:
         for each in asked:
             _scoped(each.search)
         return self._backend.batch(asked)
+
+    def ids_of_both(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
+        """The ids of both searches.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine gives ids and nodes together only.
+        """
+        return ids_first(self._backend).ids_of_both(embedding, text, _scoped(search))
+
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+        """Nodes by their ids.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine gives ids and nodes together only.
+        """
+        return ids_first(self._backend).nodes_of(node_ids, _scoped(search))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

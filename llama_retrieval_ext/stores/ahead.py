@@ -10,17 +10,14 @@ from llama_retrieval_ext.stores.backend import Asked, Backend, Dense, Found
 
 def searched(backend: Backend, asked: Asked) -> Plan[list[Found]]:
     """The plan for one search: what was found ahead, or the search itself."""
-    known = _found_ahead(backend, [asked])
+    known = found_ahead(backend, [asked])
     if known is not None:
         return known[0]
     return (yield from call(_search(backend, asked)))
 
 
 def searched_at_once(backend: Backend, asked: Sequence[Asked]) -> Plan[list[list[Found]] | None]:
-    """The plan for several searches in one request, or found ahead; None if there is no such."""
-    known = _found_ahead(backend, asked)
-    if known is not None:
-        return known
+    """The plan for several searches in one request; None where there is no such request."""
     batch = backend.batch(asked)
     return None if batch is None else (yield from call(batch))
 
@@ -36,7 +33,7 @@ def search_ahead(backend: Backend, asked: Sequence[Asked]) -> Plan[None]:
         frame.session.ahead[id(backend), each] = ranking
 
 
-def _found_ahead(backend: Backend, asked: Sequence[Asked]) -> list[list[Found]] | None:
+def found_ahead(backend: Backend, asked: Sequence[Asked]) -> list[list[Found]] | None:
     """What was found ahead for searches; None unless it is there for each of them."""
     frame = current_frame()
     if frame is None or not frame.session.ahead:

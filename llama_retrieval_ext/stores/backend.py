@@ -63,6 +63,10 @@ class Found:
         return f"Found({self.node_id!r}, {self.score})"
 
 
+# A node's id, and its raw score.
+ScoredId: TypeAlias = tuple[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreRange:
     """What the raw scores of a search mean. Higher is always better: backends turn distances round.
@@ -86,6 +90,8 @@ class Capabilities:
         dense: Raw scores of vector search; None where there is no vector search.
         keyword: Raw scores of keyword search; None where there is no keyword search.
         one_round_trip: Whether a dense and a keyword search can go out as one request.
+        ids_first: Whether the ids of many and then the nodes of a few cost less than the nodes of
+            many; such a backend is an `IdsFirstBackend`.
         fusions: How the engine itself can make one ranking of both; a backend that names any is a
             `FusingBackend`.
         mmr: Whether the engine diversifies by itself.
@@ -95,6 +101,7 @@ class Capabilities:
     dense: ScoreRange | None = None
     keyword: ScoreRange | None = None
     one_round_trip: bool = False
+    ids_first: bool = False
     fusions: tuple[NativeFusion, ...] = ()
     mmr: bool = False
     real_async: bool = False
@@ -225,6 +232,34 @@ class FusingBackend(Backend, Protocol):
         ...
 
 
+@runtime_checkable
+class IdsFirstBackend(Backend, Protocol):
+    """A backend that can leave the nodes of both searches for later."""
+
+    def ids_of_both(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
+        """What a batch of both searches finds, without the nodes.
+
+        Raises:
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+            DimensionMismatchError: The embedding does not have the store's dimension.
+        """
+        ...
+
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+        """Nodes by the ids that `ids_of_both` gave.
+
+        Args:
+            node_ids: Which.
+            search: That of before: what does not satisfy it any more, or is gone, is left out.
+
+        Raises:
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+        """
+        ...
+
+
 def fusing(backend: Backend) -> FusingBackend:
     """The backend as one that fuses.
 
@@ -235,4 +270,15 @@ def fusing(backend: Backend) -> FusingBackend:
         raise UnsupportedModeError(
             f"{type(backend).__name__} has no fusion of its own; leave pushdown out"
         )
+    return backend
+
+
+def ids_first(backend: Backend) -> IdsFirstBackend:
+    """The backend as one that gives ids first.
+
+    Raises:
+        UnsupportedModeError: It is none.
+    """
+    if not isinstance(backend, IdsFirstBackend):
+        raise UnsupportedModeError(f"{type(backend).__name__} gives nodes and ids together only")
     return backend

@@ -27,7 +27,9 @@ from llama_retrieval_ext.stores.backend import (
     Keyword,
     ScoreRange,
     Search,
+    dense_and_keyword,
     fusing,
+    ids_first,
 )
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -233,6 +235,28 @@ class BackendContract:
                 else backend.keyword(each.text, each.search)
             )
             _assert_same(found, _found(alone))
+
+    @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
+    def test_ids_come_first_and_nodes_later_as_they_come_together(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+    ) -> None:
+        if not backend.capabilities.ids_first:
+            return
+        search = Search(4, None if scope is None else scope.condition, scope)
+        for text in (*SAMPLE_QUERIES, "?!"):
+            vector = embed_model.get_query_embedding(text)
+            together = backend.batch(dense_and_keyword(vector, text, search))
+            assert together is not None
+            bare = _found(ids_first(backend).ids_of_both(vector, text, search))
+            for ids, found in zip(bare, _found(together), strict=True):
+                assert ids == [(each.node_id, each.score) for each in found]
+        everything = [node.node_id for node in sample_nodes()]
+        nodes = _found(ids_first(backend).nodes_of([*everything, "none such"], search))
+        assert {id_: node.node_id for id_, node in nodes.items()} == {
+            node.node_id: node.node_id
+            for node in sample_nodes()
+            if matches(search.condition, node.metadata)
+        }
 
     @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(

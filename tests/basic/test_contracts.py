@@ -61,6 +61,16 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(nothing, embed_model=MODEL)
 
 
+class TestHybridRetrieverWithPushdown(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(store, embed_model=MODEL, top_k=5, pushdown=True)
+
+    @pytest.fixture
+    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(nothing, embed_model=MODEL, pushdown=True)
+
+
 class TestHybridRetrieverInTwoRequests(RetrieverContract):
     @pytest.fixture
     def retriever(self) -> Retriever:

@@ -29,7 +29,7 @@ from tests.benchmarks.ratio import compare
 NODES = 10_000
 DIM = 384
 TOP_K = 10
-ROUNDS = 100
+ROUNDS = 40
 WORDS = [f"word{number}" for number in range(5_000)]
 Raw = Callable[[list[float]], object]
 Opened = tuple[Backend, Raw]
@@ -101,6 +101,7 @@ def qdrant() -> Iterator[Opened]:
 def milvus() -> Iterator[Opened]:
     """Milvus Lite in a file, and its client."""
     from llama_retrieval_ext.stores.milvus.opening import open_milvus  # noqa: PLC0415
+    from llama_retrieval_ext.stores.milvus.schema import DENSE  # noqa: PLC0415
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -113,7 +114,7 @@ def milvus() -> Iterator[Opened]:
             return client.search(
                 name,
                 data=[vector],
-                anns_field="vector",
+                anns_field=DENSE,
                 limit=TOP_K,
                 output_fields=["node"],
                 search_params={"metric_type": "COSINE"},

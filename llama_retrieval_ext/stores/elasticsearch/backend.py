@@ -1,12 +1,22 @@
 """The backend of Elasticsearch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
+
+from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import (
+    Asked,
+    Capabilities,
+    Found,
+    ScoredId,
+    ScoreRange,
+    Search,
+)
 from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
 from llama_retrieval_ext.stores.elasticsearch.documents import route_of
 from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
@@ -51,6 +61,7 @@ class ElasticsearchBackend:
             dense=SIMILARITIES[self.store.distance].range,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
+            ids_first=True,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )
@@ -82,6 +93,33 @@ class ElasticsearchBackend:
         wanted = [(each, self._wanted(each.search)) for each in asked]
         return self._call(lambda: self.store.searcher.batch(wanted))
 
+    def ids_of_both(
+        self, embedding: Sequence[float], text: str, search: Search
+    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
+        """The ids of both, in one request.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        bare = replace(self._wanted(search), bare=True)
+
+        def steps() -> Steps[tuple[list[ScoredId], list[ScoredId]]]:
+            near, sharing = yield from self.store.searcher.both(
+                embedding, text, dense=bare, keyword=bare
+            )
+            return _scored(near), _scored(sharing)
+
+        return self._call(steps)
+
+    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
+        """Nodes by the ids that `ids_of_both` gave.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted = self._wanted(search)
+        return self._call(lambda: self.store.searcher.nodes_of(node_ids, wanted))
+
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Found]]:
@@ -111,3 +149,7 @@ class ElasticsearchBackend:
     def _call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         transport = self.store.transport
         return Call(lambda: transport.run(steps()), lambda: transport.arun(steps()))
+
+
+def _scored(found: Sequence[Found]) -> list[ScoredId]:
+    return [(each.node_id, each.score) for each in found]

@@ -80,7 +80,13 @@ def route_of_node(node: BaseNode) -> str:
 
 
 def found_in(hit: Json, score: float) -> Found:
-    """The node of a document with a score; the node itself is made when it is looked at."""
+    """The node of a document with a score; the node itself is made when it is looked at.
+
+    Of a document whose id alone was asked for, the node cannot be made.
+    """
+    if ID in hit["fields"]:
+        node_id: str = hit["fields"][ID][0]
+        return Found.later(node_id, score, lambda: _not_asked_for(node_id))
     text: str = hit["fields"][NODE][0]
     return Found.later(node_id_in(text), score, lambda: node_from_text(text))
 
@@ -96,3 +102,7 @@ def node_of(source: Json, *, dimension: int) -> BaseNode:
     vector: Sequence[float] = source.get(VECTOR) or [0.0] * dimension
     node.embedding = list(vector)
     return node
+
+
+def _not_asked_for(node_id: str) -> BaseNode:
+    raise LookupError(f"only the id was asked for of {node_id!r}")

@@ -25,11 +25,13 @@ class Wanted:
         top_k: How many to return, at least 1.
         filter: What each must match; None for everything.
         route: Where what it may see lies, if the index is spread by tenants.
+        bare: Whether ids will do: a node takes the engine longer to read than to find.
     """
 
     top_k: int
     filter: Json | None = None
     route: str | None = None
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,8 @@ class Nearest:
         """The search."""
         filters = [] if self.wanted.filter is None else [self.wanted.filter]
         if self.vector is None:
-            return {"query": {"bool": {"filter": filters}}, "sort": [ID], **_page(self.size)}
+            every = {"bool": {"filter": filters}}
+            return {"query": every, "sort": [ID], **page(self.size, bare=self.wanted.bare)}
         if self.surely and not filters:
             filters = [{"exists": {"field": VECTOR}}]
         nearest = {
@@ -70,7 +73,7 @@ class Nearest:
             "num_candidates": self._candidates(bool(filters)),
             "filter": filters,
         }
-        return {"knn": nearest, **_page(self.size)}
+        return {"knn": nearest, **page(self.size, bare=self.wanted.bare)}
 
     def _candidates(self, filtered: bool) -> int:  # noqa: FBT001 - private, and named at the call
         """How many nodes each shard looks at; all that match, where they are no more than these."""
@@ -111,7 +114,8 @@ class Sharing:
         if self.wanted.filter is not None:
             match = {"bool": {"must": [match], "filter": [self.wanted.filter]}}
         size = min(self.wanted.top_k, WINDOW)
-        return {"query": match, "sort": [{"_score": "desc"}, {ID: "asc"}], **_page(size)}
+        order = [{"_score": "desc"}, {ID: "asc"}]
+        return {"query": match, "sort": order, **page(size, bare=self.wanted.bare)}
 
     def again(self, hits: Sequence[Json]) -> None:
         """None: these decide the ranking."""
@@ -174,8 +178,11 @@ def check_window(top_k: int, hits: Sequence[Json]) -> None:
         )
 
 
-def _page(size: int) -> Json:
-    return {"size": size, "_source": False, "stored_fields": [NODE], "track_total_hits": False}
+def page(size: int, *, bare: bool = False) -> Json:
+    """How many hits, and what of them: their ids, or what their nodes are made of."""
+    fields: Json = {"docvalue_fields": [ID], "stored_fields": "_none_"}
+    what = fields if bare else {"_source": False, "stored_fields": [NODE]}
+    return {"size": size, "track_total_hits": False, **what}
 
 
 def _cut(found: list[Found], top_k: int) -> list[Found]:

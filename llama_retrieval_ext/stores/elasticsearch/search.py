@@ -1,14 +1,16 @@
 """Searches of a store, for the LlamaIndex class and for the backend alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from llama_index.core.schema import BaseNode
 from pydantic_core import to_json
 
 from llama_retrieval_ext.stores.backend import Asked, Dense, Found
 from llama_retrieval_ext.stores.elasticsearch.failures import of_status
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
+from llama_retrieval_ext.stores.elasticsearch.mapping import ID, NODE
 from llama_retrieval_ext.stores.elasticsearch.questions import (
     WINDOW,
     Added,
@@ -17,12 +19,14 @@ from llama_retrieval_ext.stores.elasticsearch.questions import (
     Sharing,
     Wanted,
     check_window,
+    page,
 )
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.vectors import query_vector
 from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
+from llama_retrieval_ext.stores.nodes.stored_node import node_from_text
 
 _OK = 200
 # A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
@@ -101,6 +105,20 @@ class Searcher:
             return self._nearest(asked.embedding, wanted)
         terms = asked_text(asked.text, self._index.manifest)
         return Sharing(wanted, terms) if terms.strip() else None
+
+    def nodes_of(self, node_ids: Sequence[str], wanted: Wanted) -> Steps[Mapping[str, BaseNode]]:
+        """Nodes by the ids of hits that came without; what does not match any more is left out."""
+        clauses = [{"terms": {ID: list(node_ids)}}]
+        if wanted.filter is not None:
+            clauses.append(wanted.filter)
+        fields = {**page(len(node_ids)), "stored_fields": [NODE], "docvalue_fields": [ID]}
+        body = {"query": {"bool": {"filter": clauses}}, **fields}
+        params = {**SEARCH_PARAMS, **_where(wanted)}
+        told = yield request("POST", self._index.name, "_search", params=params, body=body)
+        return {
+            hit["fields"][ID][0]: node_from_text(hit["fields"][NODE][0])
+            for hit in told["hits"]["hits"]
+        }
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
@@ -181,10 +199,14 @@ class Searcher:
 
 
 def _how(question: Question) -> Json:
-    how = {} if question.wanted.route is None else {"routing": question.wanted.route}
+    how = _where(question.wanted)
     if isinstance(question, Sharing):
         how["search_type"] = _GLOBAL_STATISTICS
     return how
+
+
+def _where(wanted: Wanted) -> Json:
+    return {} if wanted.route is None else {"routing": wanted.route}
 
 
 def _hits_of(part: Json, index: str) -> list[Json]:

@@ -176,7 +176,11 @@ class Searcher:
         corpus = filter_of(wanted.corpus) or (EVERYTHING if self._directory.inexact else None)
         params = None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus))
         query = Query.Nearest(weights, using=BM25)
-        return Question(query, wanted.top_k, filter_of(wanted.clause), params, float)
+        # Keyword scores often tie, and to ask again costs more than a few hits more.
+        spare = 1 + wanted.top_k // 10
+        return Question(
+            query, wanted.top_k, filter_of(wanted.clause), params, score=float, spare=spare
+        )
 
     def _vector(self, embedding: Sequence[float]) -> list[float]:
         manifest = self._directory.manifest

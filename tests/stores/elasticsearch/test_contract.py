@@ -7,6 +7,8 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
@@ -65,3 +67,17 @@ class TestHybridRetrieverOfManyTenants(RetrieverContract):
     @pytest.fixture
     def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
         return HybridRetriever(ElasticsearchBackend(spread), embed_model=embed_model, top_k=5)
+
+
+class TestHybridRetrieverWithPushdown(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
+        return HybridRetriever(
+            ElasticsearchBackend(filled),
+            embed_model=embed_model,
+            top_k=5,
+            fusion=WeightedSum(
+                normalise={"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
+            ),
+            pushdown=True,
+        )

@@ -84,3 +84,9 @@ class TestHybridRetrieverOverAServer(RetrieverContract):
     @pytest.fixture
     def retriever(self, on_server: MilvusBackend) -> Retriever:
         return HybridRetriever(on_server, embed_model=MODEL)
+
+
+class TestHybridRetrieverWithPushdown(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, in_process: MilvusBackend) -> Retriever:
+        return HybridRetriever(in_process, embed_model=MODEL, pushdown=True)

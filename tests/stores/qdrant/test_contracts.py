@@ -50,3 +50,9 @@ class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
         return HybridRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5)
+
+
+class TestHybridRetrieverWithPushdown(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, filled: QdrantStore) -> HybridRetriever:
+        return HybridRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5, pushdown=True)
