@@ -137,6 +137,10 @@ class HybridRetriever(StoreRetriever):
         )
         return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
 
+    @property
+    def _embeds(self) -> bool:
+        return self.weights["vector"] > 0
+
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         searches: list[Asked] = []
         if self.pushdown:

@@ -62,6 +62,10 @@ class KeywordRetriever(StoreRetriever):
         found = yield from step("search", searched(self.backend, asked))
         return gated(found, query.condition, backend=self.backend, source=self.name)
 
+    @property
+    def _embeds(self) -> bool:
+        return False
+
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         yield from ()
         return [Keyword(query.query_str, search_of(query))]

@@ -8,7 +8,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
-from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.embedding import embed, embed_ahead
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.ahead import search_ahead
@@ -42,10 +42,18 @@ class StoreRetriever(Retriever):
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one."""
-        plans = [self._searches(query) for query in self._answerable(queries)]
+        answerable = self._answerable(queries)
+        if self.embed_model is not None and self._embeds:
+            yield from embed_ahead(answerable, self.embed_model)
+        plans = [self._searches(query) for query in answerable]
         outcomes = yield Together([Task(self.name, plan) for plan in plans])
         searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]
         yield from search_ahead(self.backend, searches)
+
+    @property
+    def _embeds(self) -> bool:
+        """Whether queries have to be embedded."""
+        return True
 
     @abstractmethod
     def _searches(self, query: Query) -> Plan[list[Asked]]:

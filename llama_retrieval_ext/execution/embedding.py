@@ -1,10 +1,15 @@
 """The embedding of a query: computed once per model and text, however many legs need it."""
 
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 
 from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.query import Query
+
+_WORTH_A_BATCH = 2
 
 
 def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
@@ -25,6 +30,41 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
         return (yield from embed_text(texts[0], model))
     outcomes = yield Together([Task("embedding", embed_text(text, model)) for text in texts])
     return mean_agg([outcome.result() for outcome in outcomes])
+
+
+@runtime_checkable
+class EmbedsQueriesTogether(Protocol):
+    """An embedding model that embeds several queries in one call, as LlamaIndex's cannot."""
+
+    def get_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
+        """One embedding a query, in their order, each as ``get_query_embedding`` gives it."""
+        ...
+
+    async def aget_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
+        """The same, without blocking the event loop."""
+        ...
+
+
+def embed_ahead(queries: Iterable[Query], model: BaseEmbedding) -> Plan[None]:
+    """The plan that embeds several queries in one call, where the model can, for `embed` to find.
+
+    Args:
+        queries: Those with an embedding of their own are left out.
+        model: The embedding model of the store that is asked.
+    """
+    wanted = (text for query in queries if query.embedding is None for text in query.embedding_strs)
+    texts = tuple(dict.fromkeys(wanted))
+    frame = current_frame()
+    if frame is None or len(texts) < _WORTH_A_BATCH or not isinstance(model, EmbedsQueriesTogether):
+        return
+    together = Call(
+        lambda: model.get_query_embedding_batch(texts),
+        lambda: model.aget_query_embedding_batch(texts),
+    )
+    known = frame.session.embeddings
+    vectors = yield from known.get((id(model), texts), lambda: together)
+    for text, vector in zip(texts, vectors, strict=True):
+        known.keep((id(model), text), vector)
 
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:

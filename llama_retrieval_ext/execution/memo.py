@@ -52,6 +52,18 @@ class Memo:
             return value
         return (yield from self._make(key, mine, make()))
 
+    def keep(self, key: Hashable, value: object) -> None:
+        """Have a value under a key, unless there is one, or one in the making.
+
+        Args:
+            key: What identifies the value.
+            value: Made with others, by a plan that asked for all of them.
+        """
+        with self._lock:
+            if key not in self._values:
+                known = self._values[key] = _Value()
+                known.future.set_result(value)
+
     def _make(self, key: Hashable, mine: "_Value[T]", call: Call[T]) -> Plan[T]:
         try:
             value: T = yield call

@@ -9,6 +9,7 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.rerank import RerankRetriever
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import DimensionMismatchError, ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.query import Query, Scope
@@ -145,3 +146,59 @@ def test_each_scope_gets_its_own_answers() -> None:
     for query, hits in zip(queries, hybrid(Counting()).retrieve_many(queries), strict=True):
         assert isinstance(query.scope, Scope)
         assert {hit.node.metadata["tenant_id"] for hit in hits} <= {query.scope.tenant_id}
+
+
+class Together(FakeEmbedding):
+    """Embeds several queries in one call."""
+
+    def get_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
+        batches.append(list(queries))
+        if self.fail is not None:
+            raise self.fail
+        return [FakeEmbedding(dim=self.dim).get_query_embedding(each) for each in queries]
+
+    async def aget_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
+        return self.get_query_embedding_batch(queries)
+
+
+batches: list[list[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_batches() -> None:
+    batches.clear()
+
+
+@ways
+def test_a_model_that_can_embeds_all_queries_in_one_call_for_all_legs(
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    model, backend = Together(), Counting()
+    legs = [VectorRetriever(backend, embed_model=model, top_k=3, name=name) for name in "ab"]
+    fused = (legs[0] | legs[1]) >> RRF()
+    queries = [*SAMPLE_QUERIES, SAMPLE_QUERIES[0]]
+    expected = [node_ids(fused.retrieve(query)) for query in queries]
+    model.calls.clear()
+    assert retrieve_many(fused, queries) == expected
+    assert batches == [list(SAMPLE_QUERIES)]
+    assert model.calls == []
+
+
+def test_keyword_search_embeds_nothing_ahead() -> None:
+    model = Together()
+    many(HybridRetriever(Counting(), embed_model=model, alpha=0.0), SAMPLE_QUERIES)
+    assert (batches, model.calls) == ([], [])
+
+
+def test_a_batch_that_cannot_be_embedded_is_tried_query_by_query() -> None:
+    model = Together(fail=ConnectionError("down"))
+    with pytest.raises(ConnectionError, match="down"):
+        many(VectorRetriever(Counting(), embed_model=model), SAMPLE_QUERIES)
+    assert model.calls
+
+
+def test_the_local_model_embeds_a_batch_as_it_embeds_each() -> None:
+    pytest.importorskip("wordllama", reason="the extra 'local' is not installed")
+    model = LocalEmbedding()
+    alone = [model.get_query_embedding(each) for each in ("annual leave", "年假")]
+    assert model.get_query_embedding_batch(["annual leave", "年假"]) == alone

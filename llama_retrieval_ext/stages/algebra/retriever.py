@@ -189,8 +189,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     ) -> list[list[NodeWithScore]]:
         """The answers to several queries, in their order.
 
-        Each text is embedded once, and an engine that takes several searches in one request gets
-        those of up to ``at_once`` queries so. Queries with a time limit go out on their own.
+        Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
+        own have not, embeds those of up to ``at_once`` queries in one call. An engine that takes
+        several searches in one request gets them so. Queries with a time limit go out on their own.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
