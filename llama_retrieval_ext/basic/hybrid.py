@@ -40,9 +40,10 @@ Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 class HybridRetriever(StoreRetriever):
     """Vector and keyword search of one store, fused; each hit says what either gave to it.
 
-    Both searches go out as one request where the engine has one, and side by side otherwise; the
-    answer is the same. When the embedding model fails, the answer comes from keyword search alone
-    and is marked degraded, and the other way round.
+    Both searches go out as one request where the engine has one, and side by side otherwise; where
+    nodes take long to read, those of the best are read by a second one. The answer is the same.
+    When the embedding model fails, the answer comes from keyword search alone and is marked
+    degraded, and the other way round.
 
     Args:
         store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.

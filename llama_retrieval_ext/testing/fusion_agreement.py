@@ -9,6 +9,7 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import Backend, Found, Search, fusing
@@ -16,6 +17,8 @@ from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, NativeFu
 
 # Engines calculate in 32 bits.
 TOLERANCE = 1e-6
+# And the deviation of scores that lie close together loses more.
+_BY_DISTRIBUTION = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +69,19 @@ def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSe
             yield FusedSearch(fusion, pair, candidates)
 
 
-def assert_fusion_agrees(
-    backend: Backend, asked: Asked, how: FusedSearch, *, tolerance: float = TOLERANCE
-) -> None:
+def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> None:
     """Fail unless the engine's ranking is one that our fusion of both legs can give.
 
     Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
+    Scores may differ by a millionth of what the legs give, by distribution by five.
 
     Args:
         backend: One that declares the fusion.
         asked: What is searched.
         how: The fusion.
-        tolerance: By how much a score may differ, as a part of what its legs give.
     """
+    uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
+    tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
     fused = run(call(fusing(backend).fused(asked.embedding, asked.text, asked.search, how)))
     native = next(n for n in backend.capabilities.fusions if n.is_as(how.fusion, how.weights))
     legs = [_dense(backend, asked), _keyword(backend, asked)]

@@ -10,12 +10,9 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import Backend, Search
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.testing.fusion_agreement import (
-    TOLERANCE,
     Asked,
     assert_fusion_agrees,
     sample_fusions,
@@ -24,8 +21,6 @@ from llama_retrieval_ext.testing.fusion_agreement import (
 NODES = 400
 DIM = 24
 WORDS = [f"word{number}" for number in range(50)]
-# The engine takes the root of a mean of squares in 32 bits.
-_BY_DISTRIBUTION = 5e-6
 
 
 def random_nodes() -> list[TextNode]:
@@ -56,15 +51,7 @@ def check_agreement(backend: Backend, *, examples: int = 100) -> None:
         words = data.draw(st.lists(st.sampled_from([*WORDS, "absent"]), min_size=1, max_size=6))
         search = data.draw(_searches())
         vector = np.random.default_rng(seed).normal(size=DIM).tolist()
-        uncut = isinstance(how.fusion, WeightedSum) and (
-            how.scales == (Normalisation.DISTRIBUTION_BASED_UNCUT,) * 2
-        )
-        assert_fusion_agrees(
-            backend,
-            Asked(vector, " ".join(words), search),
-            how,
-            tolerance=_BY_DISTRIBUTION if uncut else TOLERANCE,
-        )
+        assert_fusion_agrees(backend, Asked(vector, " ".join(words), search), how)
 
     check()
 

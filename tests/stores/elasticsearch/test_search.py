@@ -1,6 +1,7 @@
 """Scores, ties and requests of searches on a real server."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -16,7 +17,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
+from llama_retrieval_ext.stores.backend import Capabilities, Search, dense_and_keyword
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
@@ -119,7 +120,7 @@ def test_a_servers_own_analyser_may_cut_the_words(open_store: Opener) -> None:
     assert not backend.keyword("the", Search(5)).function()
 
 
-def test_a_hybrid_query_is_one_request_and_agrees_with_two(
+def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with_two_searches(
     store: ElasticsearchVectorStore, embed_model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add(sample_nodes(embed_model))
@@ -137,17 +138,22 @@ def test_a_hybrid_query_is_one_request_and_agrees_with_two(
     hybrid.retrieve(query)  # the first search of an index with so few nodes is put twice
     sent.clear()
     hits = hybrid.retrieve(query)
-    assert [request.path for request in sent] == ["/_msearch"]
+    index = store.describe()["index"]
+    assert [request.path for request in sent] == ["/_msearch", f"/{index}/_search"]
 
     class Apart(ElasticsearchBackend):
-        def batch(self, *_: object) -> None:  # type: ignore[override]
-            return
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, one_round_trip=False)
 
     apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())
     expected = apart.retrieve(query)
     assert [hit.node_id for hit in hits] == [hit.node_id for hit in expected]
     assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected])
-    assert len(sent) == 3
+    assert len(sent) == 4
+    sent.clear()
+    assert len(hybrid.retrieve(Query("annual leave", top_k=60))) > 8
+    assert [request.path for request in sent] == ["/_msearch"]
 
 
 def test_more_hits_than_a_server_returns_are_refused_not_cut(

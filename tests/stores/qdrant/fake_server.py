@@ -105,7 +105,7 @@ class FakeServer:
         pages = self.client.query_batch_points(name, searches)
         for search, page in zip(searches, pages, strict=True):
             for point in page.points if search.prefetch is None else ():
-                point.score = round(point.score, 5)  # a server's scores have no noise
+                point.score = round(point.score, 7)  # a server's scores have no noise
         return pages
 
 
