@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.clients import SkipWithoutClient
 from tests.servers.given import given_hosts
 
 if TYPE_CHECKING:
@@ -33,11 +34,17 @@ _SLOW = (
     "tests/stores/embedded/test_threads",
     "tests/stores/milvus/",
     "tests/stores/qdrant/",
+    "tests/stores/test_engines_agree",
+    "tests/stores/test_native_fusion",
     "tests/test_public_api",
     "tests/test_readme",
     "tests/test_typing",
     "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SkipWithoutClient())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

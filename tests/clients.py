@@ -20,12 +20,17 @@ class _Unavailable(pytest.Directory):
         pytest.skip(f"{_missing(self.path)}: pip install -e '.[test]'")
 
 
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A skipped folder where its client is missing."""
-    if _missing(path):
-        directory: pytest.Collector = _Unavailable.from_parent(parent, path=path)
-        return directory
-    return None
+class SkipWithoutClient:
+    """A pytest plugin, for tests and for the examples in the package alike."""
+
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        """A skipped folder where its client is missing."""
+        if _missing(path):
+            directory: pytest.Collector = _Unavailable.from_parent(parent, path=path)
+            return directory
+        return None
 
 
 def _missing(path: Path) -> str:
