@@ -54,8 +54,8 @@ def _server() -> Iterator[str]:
 
 
 def _remove(url: str) -> None:
-    with open_store(url) as store:  # type: ignore[attr-defined]  # it has one
-        store.beside("__ledger").clear()
+    with open_store(url) as store:
+        store.beside("__ledger").clear()  # type: ignore[attr-defined]  # on a server it has
         store.clear()
 
 

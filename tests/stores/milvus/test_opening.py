@@ -69,3 +69,10 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 def test_unknown_params_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="index_type"):
         open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"indx_type": "HNSW"})
+
+
+def test_an_index_that_milvus_lite_has_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"Lite has no index_type 'IVF_PQ'.* IVF_SQ8"):
+        open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "IVF_PQ"})
+    with open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "HNSW"}) as store:
+        assert store.count() == 0
