@@ -126,7 +126,7 @@ def _opening_of(engine: str) -> tuple[ModuleType, str]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
-        raise MissingDependencyError(f"A store in {engine}", engine) from error
+        raise MissingDependencyError(engine.capitalize(), engine) from error
 
 
 def source_of(storage: Storage) -> Source:
