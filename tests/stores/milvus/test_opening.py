@@ -11,7 +11,7 @@ from llama_retrieval_ext.stores.milvus.opening import open_milvus
 
 def test_a_server_has_host_port_and_collection() -> None:
     assert parsed_address("milvus://db:1234/kb") == Address("kb", url="http://db:1234")
-    assert parsed_address("milvuss://db") == Address("nodes", url="https://db:19530")
+    assert parsed_address("milvuss://db/kb") == Address("kb", url="https://db:19530")
     assert parsed_address("milvus://[::1]/kb?db_name=x&timeout_s=2.5") == Address(
         "kb", url="http://[::1]:19530", db_name="x", timeout_s=2.5
     )
@@ -32,6 +32,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
         "milvus:./kb.db?token_env=X",
         "milvus:./kb.db?collection=a-b",
         "milvus://",
+        "milvus://host",
         "milvus://host:port/kb",
         "milvus://host/a/b",
         "milvus://host/1a",
