@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 import llama_retrieval_ext
+from llama_retrieval_ext import RRF, open_store
 from llama_retrieval_ext.cli.program import five_lines
 from llama_retrieval_ext.cli.quickstart import QUESTIONS
+from llama_retrieval_ext.stores.opening import backend_for
+from tests.ingest.engines import ENGINES, place, start
+from tests.servers.elasticsearch import elasticsearch_url
+
+__all__ = ["elasticsearch_url"]
 
 TEXT = (Path(llama_retrieval_ext.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 # Those with prompts are doctests.
@@ -41,3 +47,30 @@ def test_links_to_files_lead_somewhere() -> None:
     named = re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", TEXT)
     assert named
     assert [name for name in named if not (root / name).exists()] == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_tables_of_engines_say_what_the_backends_declare(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    start(engine, request)
+    with place(engine, tmp_path, request) as url, open_store(url) as store:
+        has = backend_for(store).capabilities
+    declared = {
+        "vector and keyword search in one request": has.one_round_trip,
+        "MMR in the engine (LlamaIndex's mode `MMR`)": has.mmr,
+        "`RRF(k)`, `k` a whole number, equal weights": any(
+            each.kind is RRF for each in has.fusions
+        ),
+    }
+    told = {row: _told_of_engines(row)[engine].startswith("yes") for row in declared}
+    assert told == declared
+
+
+def _told_of_engines(row: str) -> dict[str, str]:
+    """The cells of a row, by engine; one column may stand for the first two."""
+    (line,) = re.findall(rf"^\| {re.escape(row)} \|(.*)\|$", TEXT, flags=re.MULTILINE)
+    cells = [cell.strip() for cell in line.split("|")]
+    return dict(
+        zip(ENGINES, cells if len(cells) == len(ENGINES) else cells[:1] + cells, strict=True)
+    )

@@ -16,6 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -42,8 +43,8 @@ def open_store(
     *,
     tokenizer: Tokenizer | None = None,
     store_params: Mapping[str, object] | None = None,
-) -> BasePydanticVectorStore:
-    """The store that a URL names, opened or created.
+) -> EngineStore:
+    """The store that a URL names, opened or created; whoever opens it closes it.
 
     Args:
         url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
@@ -69,6 +70,7 @@ def open_store(
 
     """
     scheme, _, place = url.partition(":")
+    _check_host(scheme, place)
     if place and scheme == _EMBEDDED:
         if store_params:
             raise ConfigurationError(
@@ -78,12 +80,12 @@ def open_store(
         return EmbeddedVectorStore(place, tokenizer=tokenizer)
     if place and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
-        opened: BasePydanticVectorStore = getattr(opening, f"open_{extra}")(
+        opened: EngineStore = getattr(opening, f"open_{extra}")(
             url, tokenizer=tokenizer, store_params=store_params
         )
         return opened
     schemes = (_EMBEDDED, *_SERVERS)
-    near = difflib.get_close_matches(scheme, schemes, n=1)
+    near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
         f"{url!r} names no store{advice} A URL begins with one of {', '.join(schemes)}, as in "
@@ -103,6 +105,16 @@ _SERVERS: Final[Mapping[str, str]] = {
 }
 
 
+def _check_host(scheme: str, place: str) -> None:
+    """Refuse a folder behind ``//``: what stands there is a host, and would be one named "."."""
+    folder = place.removeprefix("//")
+    is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
+    if folder != place and is_folder and scheme in (_EMBEDDED, *_SERVERS):
+        raise ConfigurationError(
+            f"'{scheme}:{place}' names a folder as if it were a host; write {scheme}:{folder}"
+        )
+
+
 def _opening_of(engine: str) -> tuple[ModuleType, str]:
     """The module that opens an engine's stores, imported when first asked for.
 
@@ -114,7 +126,7 @@ def _opening_of(engine: str) -> tuple[ModuleType, str]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
-        raise MissingDependencyError(f"A store in {engine}", engine) from error
+        raise MissingDependencyError(engine.capitalize(), engine) from error
 
 
 def source_of(storage: Storage) -> Source:

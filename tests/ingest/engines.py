@@ -61,7 +61,7 @@ def remove(url: str) -> None:
     store = open_store(url)
     store.beside("__ledger").clear()  # type: ignore[attr-defined]
     store.clear()
-    store.close()  # type: ignore[attr-defined]
+    store.close()
 
 
 def _qdrant_server(collection: str) -> Iterator[str]:

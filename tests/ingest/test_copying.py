@@ -122,7 +122,7 @@ def test_embeddings_are_those_that_were_stored(url: str, urls: list[str]) -> Non
     stored = {node.node_id: node for node in one.get_nodes()}
     copied = {node.node_id: node for node in two.get_nodes()}
     for each in (one, two):
-        each.close()  # type: ignore[attr-defined]
+        each.close()
     assert set(stored) == set(copied)
     for id_, node in stored.items():
         assert copied[id_].get_embedding() == pytest.approx(node.get_embedding(), abs=1e-6)

@@ -39,7 +39,14 @@ def test_memory_is_a_place_of_its_own() -> None:
 
 @pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
 def test_what_names_no_store_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="names no store"):
+    with pytest.raises(ConfigurationError, match=r"names no store\. A URL begins"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["embedded://./kb", "qdrant://./kb", "milvus:///tmp/kb.db"])
+def test_a_folder_behind_two_slashes_is_refused(url: str) -> None:
+    scheme, _, folder = url.partition("://")
+    with pytest.raises(ConfigurationError, match=rf"write {scheme}:{folder}$"):
         open_store(url)
 
 
@@ -49,7 +56,7 @@ def test_the_embedded_engine_has_no_parameters() -> None:
 
 
 def test_a_tokenizer_goes_to_the_store() -> None:
-    with open_store("embedded::memory:", tokenizer=Tokenizer(language="none")) as store:  # type: ignore[attr-defined]
+    with open_store("embedded::memory:", tokenizer=Tokenizer(language="none")) as store:
         assert store.tokenizer == Tokenizer(language="none")
 
 

@@ -118,11 +118,12 @@ def _server(scheme: str, place: str) -> Address:
         port = parts.port or _PORT
     except ValueError as error:
         raise ConfigurationError(f"the port is not a number below 65536: {_FORM}") from error
-    if not parts.hostname:
-        raise ConfigurationError(f"the URL has no host; expected {_FORM}")
+    collection = unquote(parts.path.strip("/"))
+    if not parts.hostname or not collection:
+        raise ConfigurationError(f"the URL has no host or no collection; expected {_FORM}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return Address(
-        checked_name(unquote(parts.path.strip("/")) or _COLLECTION),
+        checked_name(collection),
         url=f"{scheme}://{host}:{port}",
         db_name=options.get("db_name", ""),
         token_env=options.get("token_env", ""),

@@ -35,7 +35,8 @@ class Collection:
 
     Raises:
         StoreFormatError: It was not made by this package.
-        ConfigurationError: It has another tokenizer, distance or analyser than asked for.
+        ConfigurationError: It has another tokenizer, distance or analyser than asked for, or Milvus
+            Lite has no such index.
         DimensionMismatchError: It has another dimension than asked for.
         StoreUnavailableError: Milvus cannot answer.
     """
@@ -43,6 +44,8 @@ class Collection:
     def __init__(
         self, connection: Connection, name: str, *, asked: Asked, params: MilvusParams
     ) -> None:
+        if connection.is_lite:
+            params.check_lite()
         self.connection = connection
         self.name = name
         self.params = params

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from llama_retrieval_ext.errors import ConfigurationError
+
+# Others it takes without a word, and searches without an index.
+_OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +56,15 @@ class MilvusParams:
                 f"store_params has {', '.join(unknown)}; for Milvus there are {', '.join(known)}"
             )
         return cls(**given)
+
+    def check_lite(self) -> None:
+        """Nothing, where Milvus Lite can make the index.
+
+        Raises:
+            ConfigurationError: It cannot.
+        """
+        if self.index_type not in (None, *_OF_LITE):
+            raise ConfigurationError(
+                f"Milvus Lite has no index_type {self.index_type!r}; it has {', '.join(_OF_LITE)}. "
+                "Leave it out, or use a Milvus server"
+            )

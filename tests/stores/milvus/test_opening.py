@@ -11,7 +11,7 @@ from llama_retrieval_ext.stores.milvus.opening import open_milvus
 
 def test_a_server_has_host_port_and_collection() -> None:
     assert parsed_address("milvus://db:1234/kb") == Address("kb", url="http://db:1234")
-    assert parsed_address("milvuss://db") == Address("nodes", url="https://db:19530")
+    assert parsed_address("milvuss://db/kb") == Address("kb", url="https://db:19530")
     assert parsed_address("milvus://[::1]/kb?db_name=x&timeout_s=2.5") == Address(
         "kb", url="http://[::1]:19530", db_name="x", timeout_s=2.5
     )
@@ -32,6 +32,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
         "milvus:./kb.db?token_env=X",
         "milvus:./kb.db?collection=a-b",
         "milvus://",
+        "milvus://host",
         "milvus://host:port/kb",
         "milvus://host/a/b",
         "milvus://host/1a",
@@ -69,3 +70,10 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 def test_unknown_params_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="index_type"):
         open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"indx_type": "HNSW"})
+
+
+def test_an_index_that_milvus_lite_has_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"Lite has no index_type 'IVF_PQ'.* IVF_SQ8"):
+        open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "IVF_PQ"})
+    with open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "HNSW"}) as store:
+        assert store.count() == 0
