@@ -25,11 +25,12 @@ def searched_at_once(backend: Backend, asked: Sequence[Asked]) -> Plan[list[list
 def search_ahead(backend: Backend, asked: Sequence[Asked]) -> Plan[None]:
     """The plan that makes several searches in a batch, where the engine takes one."""
     frame = current_frame()
-    batch = backend.batch(asked) if asked and frame is not None else None
+    once = list(dict.fromkeys(asked))
+    batch = backend.batch(once) if once and frame is not None else None
     if frame is None or batch is None:
         return
     rankings: list[list[Found]] = yield batch
-    for each, ranking in zip(asked, rankings, strict=True):
+    for each, ranking in zip(once, rankings, strict=True):
         frame.session.ahead[id(backend), each] = ranking
 
 

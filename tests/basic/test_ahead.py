@@ -12,6 +12,7 @@ from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import DimensionMismatchError, ScopeRequiredError
 from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.frame import Frame, Session, entered
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -146,6 +147,24 @@ def test_each_scope_gets_its_own_answers() -> None:
     for query, hits in zip(queries, hybrid(Counting()).retrieve_many(queries), strict=True):
         assert isinstance(query.scope, Scope)
         assert {hit.node.metadata["tenant_id"] for hit in hits} <= {query.scope.tenant_id}
+
+
+@ways
+def test_what_is_asked_twice_is_searched_once(
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    backend = Counting()
+    first, second, other = retrieve_many(
+        vector(backend), [SAMPLE_QUERIES[0], SAMPLE_QUERIES[0], SAMPLE_QUERIES[1]]
+    )
+    assert first == second != other
+    assert (backend.batches, backend.singles) == ([2], 0)
+
+
+def test_what_was_found_ahead_is_kept_no_longer_than_it_is_needed() -> None:
+    with entered(Frame(Session())) as frame:
+        assert len(hybrid(Counting()).retrieve_many(SAMPLE_QUERIES, at_once=2))
+        assert not frame.session.ahead
 
 
 class Together(FakeEmbedding):

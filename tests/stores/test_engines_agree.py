@@ -1,7 +1,7 @@
 """The same twenty queries find nearly the same on every engine.
 
 One corpus, one tokenizer, one embedding model; keyword scores differ by how an engine rounds the
-length of a text, and vectors by how it compresses them. The bounds are what was measured, and a
+length of a text. The bounds are what was measured, and a
 little less.
 """
 
@@ -59,16 +59,19 @@ _KINDS: Final[Mapping[str, Any]] = {
 }
 # How much of the embedded engine's top ten is in an engine's: the mean over all queries, and the
 # least of any. Measured: Qdrant 1 throughout; Milvus .96 and .8 by keywords, 1 by vectors, .98 and
-# .8 by both; Elasticsearch .995 and .9 each, but by vectors down to .7 now and then: its graph of
-# compressed vectors is another one every time.
+# .8 by both; Elasticsearch .995 and .9 each.
 _ALIKE: Final = {"keyword": (0.97, 0.8), "vector": (0.97, 0.8), "hybrid": (0.97, 0.8)}
 _LESS: Final = {"keyword": (0.93, 0.7), "vector": (0.97, 0.8), "hybrid": (0.95, 0.7)}
-_BY_GRAPH: Final = {"keyword": (0.97, 0.8), "vector": (0.94, 0.5), "hybrid": (0.95, 0.6)}
+# The graph of Elasticsearch differs from run to run, and loses some vectors of many that are alike:
+# what is compared here is how engines score, so that every vector is looked at.
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "elasticsearch": {"number_of_replicas": 0, "index_options": {"type": "flat"}}
+}
 BOUNDS: Final = {
     "qdrant": _ALIKE,
     "milvus": _LESS,
     "milvus server": _LESS,
-    "elasticsearch": _BY_GRAPH,
+    "elasticsearch": _ALIKE,
 }
 
 
@@ -119,8 +122,8 @@ def test_top_tens_overlap_with_those_of_the_embedded_engine(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
-    params = {"store_params": {"number_of_replicas": 0}} if engine == "elasticsearch" else {}
-    with filled(engine, nodes, request=request, folder=tmp_path, **params) as backend:
+    settings = {"store_params": _SETTINGS[engine]} if engine in _SETTINGS else {}
+    with filled(engine, nodes, request=request, folder=tmp_path, **settings) as backend:
         told = found(backend)
     for kind, (typical, least) in BOUNDS[engine].items():
         overlaps = [

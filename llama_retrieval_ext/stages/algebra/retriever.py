@@ -225,6 +225,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
                 for query in some
             ]
             outcomes = yield Together(tasks)
+            frame = current_frame()
+            if frame is not None:
+                frame.session.ahead.clear()  # of many queries it would be all that they found
             answers += [outcome.result() for outcome in outcomes]
         return answers
 

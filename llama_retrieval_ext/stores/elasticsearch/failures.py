@@ -11,6 +11,12 @@ from llama_retrieval_ext.stores.elasticsearch.request import Json
 _REFUSED: Final = {401: "does not accept the credentials", 403: "does not allow it"}
 _TOO_BUSY: Final = 429
 _BROKEN: Final = 500
+# As an index that was just made says, and a server that was just started.
+_AWAY: Final = ("no_shard_available", "missing shards", "state not recovered")
+
+
+class ShardsAwayError(StoreUnavailableError):
+    """Shards of an index are not there, and may be on their way."""
 
 
 def meaning(error: Exception, where: str) -> StoreError:
@@ -35,7 +41,8 @@ def of_status(status: int, body: object, where: str) -> StoreError:
             "environment variables that the URL names as api_key_env, or user_env and password_env"
         )
     if status == _TOO_BUSY or status >= _BROKEN:
-        return StoreUnavailableError(f"Elasticsearch at {where} is in trouble: {told}")
+        kind = ShardsAwayError if any(sign in told for sign in _AWAY) else StoreUnavailableError
+        return kind(f"Elasticsearch at {where} is in trouble: {told}")
     return StoreError(f"Elasticsearch at {where} refused the request (HTTP {status}): {told}")
 
 

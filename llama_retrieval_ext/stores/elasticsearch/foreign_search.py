@@ -14,7 +14,8 @@ from llama_retrieval_ext.stores.elasticsearch.conditions import EVERYTHING
 from llama_retrieval_ext.stores.elasticsearch.foreign_conditions import widened
 from llama_retrieval_ext.stores.elasticsearch.foreign_layout import ForeignLayout
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS
-from llama_retrieval_ext.stores.elasticsearch.questions import WINDOW
+from llama_retrieval_ext.stores.elasticsearch.patience import answer
+from llama_retrieval_ext.stores.elasticsearch.questions import WINDOW, hits_in
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, request
 from llama_retrieval_ext.stores.elasticsearch.similarity import of_engine
 from llama_retrieval_ext.stores.elasticsearch.vectors import query_vector
@@ -94,10 +95,10 @@ class ForeignSearcher:
         size = min(search.top_k + 1, WINDOW)
         while True:
             page = {"size": size, "track_total_hits": False, "_source": self._fields()}
-            told = yield request(
+            asked = request(
                 "POST", self.index, "_search", params=SEARCH_PARAMS, body={**body(size), **page}
             )
-            hits: list[Json] = told["hits"]["hits"]
+            hits = yield from answer(asked, hits_in)
             found = [(self._node(hit), float(hit["_score"])) for hit in hits]
             kept = [each for each in found if matches(search.condition, each[0].metadata)]
             enough = len(kept) > search.top_k and kept[search.top_k - 1][1] > found[-1][1]

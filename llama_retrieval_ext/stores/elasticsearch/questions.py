@@ -178,6 +178,12 @@ def check_window(top_k: int, hits: Sequence[Json]) -> None:
         )
 
 
+def hits_in(told: Json) -> list[Json]:
+    """The hits of an answer."""
+    hits: list[Json] = told["hits"]["hits"]
+    return hits
+
+
 def page(size: int, *, bare: bool = False) -> Json:
     """How many hits, and what of them: their ids, or what their nodes are made of."""
     fields: Json = {"docvalue_fields": [ID], "stored_fields": "_none_"}

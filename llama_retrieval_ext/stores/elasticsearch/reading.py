@@ -9,6 +9,8 @@ from llama_retrieval_ext.stores.elasticsearch.conditions import EVERYTHING
 from llama_retrieval_ext.stores.elasticsearch.documents import node_of
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.mapping import ID, NODE, VECTOR
+from llama_retrieval_ext.stores.elasticsearch.patience import answer
+from llama_retrieval_ext.stores.elasticsearch.questions import hits_in
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, request
 
 PAGE: Final = 1000
@@ -42,11 +44,10 @@ def matching_nodes(
 
 def count_matching(index: Index, query: Json | None) -> Steps[int]:
     """How many nodes match."""
-    body = {"query": query or EVERYTHING}
-    params = {"ignore_unavailable": "true"}
-    told = yield request("POST", index.name, "_count", params=params, body=body)
-    count: int = told["count"]
-    return count
+    # Not by _count, which leaves out what lies on shards that are away.
+    body = {"query": query or EVERYTHING, "size": 0, "track_total_hits": True}
+    asked = request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
+    return (yield from answer(asked, _total))
 
 
 def page(
@@ -73,6 +74,10 @@ def page(
     }
     if after is not None:
         body["search_after"] = after
-    told = yield request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
-    hits: list[Json] = told["hits"]["hits"]
-    return hits
+    asked = request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
+    return (yield from answer(asked, hits_in))
+
+
+def _total(told: Json) -> int:
+    total: int = told["hits"]["total"]["value"]
+    return total

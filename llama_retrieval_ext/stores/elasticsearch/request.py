@@ -34,8 +34,15 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=lambda: {"accept": _JSON})
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for so many seconds; the answer is empty."""
+
+    seconds: float
+
+
 # A generator of requests that gets the JSON of each answer; written once for threads and for loops.
-Steps: TypeAlias = Generator[Request, Json, T]
+Steps: TypeAlias = Generator[Request | Pause, Json, T]
 
 
 def request(

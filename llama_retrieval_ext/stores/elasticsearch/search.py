@@ -11,6 +11,7 @@ from llama_retrieval_ext.stores.elasticsearch.failures import of_status
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
 from llama_retrieval_ext.stores.elasticsearch.mapping import ID, NODE
+from llama_retrieval_ext.stores.elasticsearch.patience import answer
 from llama_retrieval_ext.stores.elasticsearch.questions import (
     WINDOW,
     Added,
@@ -19,6 +20,7 @@ from llama_retrieval_ext.stores.elasticsearch.questions import (
     Sharing,
     Wanted,
     check_window,
+    hits_in,
     page,
 )
 from llama_retrieval_ext.stores.elasticsearch.request import Json, Steps, lines_request, request
@@ -114,11 +116,9 @@ class Searcher:
         fields = {**page(len(node_ids)), "stored_fields": [NODE], "docvalue_fields": [ID]}
         body = {"query": {"bool": {"filter": clauses}}, **fields}
         params = {**SEARCH_PARAMS, **_where(wanted)}
-        told = yield request("POST", self._index.name, "_search", params=params, body=body)
-        return {
-            hit["fields"][ID][0]: node_from_text(hit["fields"][NODE][0])
-            for hit in told["hits"]["hits"]
-        }
+        asked = request("POST", self._index.name, "_search", params=params, body=body)
+        hits = yield from answer(asked, hits_in)
+        return {hit["fields"][ID][0]: node_from_text(hit["fields"][NODE][0]) for hit in hits}
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
@@ -188,14 +188,18 @@ class Searcher:
         if len(asked) == 1:
             (question,) = asked
             params = {**SEARCH_PARAMS, **_how(question)}
-            told = yield request("POST", name, "_search", params=params, body=question.body())
-            return [told["hits"]["hits"]]
+            alone = request("POST", name, "_search", params=params, body=question.body())
+            return [(yield from answer(alone, hits_in))]
         lines = []
         for question in asked:
             header = {"index": name, **SEARCH_PARAMS, **_how(question)}
             lines += [to_json(header), to_json(question.body())]
-        told = yield lines_request("_msearch", lines=lines)
-        return [_hits_of(part, name) for part in told["responses"]]
+        together = lines_request("_msearch", lines=lines)
+        return (
+            yield from answer(
+                together, lambda told: [_hits_of(part, name) for part in told["responses"]]
+            )
+        )
 
 
 def _how(question: Question) -> Json:
@@ -213,5 +217,4 @@ def _hits_of(part: Json, index: str) -> list[Json]:
     status = part.get("status", _OK)
     if status != _OK:
         raise of_status(status, part, index)
-    hits: list[Json] = part["hits"]["hits"]
-    return hits
+    return hits_in(part)

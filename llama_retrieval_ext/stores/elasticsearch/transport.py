@@ -1,6 +1,8 @@
 """Carries out steps against a server: on the caller's thread, or beside the caller's event loop."""
 
+import asyncio
 import threading
+import time
 from typing import TypeVar
 
 from elastic_transport import TransportError
@@ -11,7 +13,7 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.stores.elasticsearch.connection import Connection
 from llama_retrieval_ext.stores.elasticsearch.failures import meaning
 from llama_retrieval_ext.stores.elasticsearch.loop_thread import LoopThread
-from llama_retrieval_ext.stores.elasticsearch.request import Json, Request, Steps
+from llama_retrieval_ext.stores.elasticsearch.request import Json, Pause, Request, Steps
 
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ class Transport:
             request = next(steps)
             while True:
                 try:
-                    answer = self.send(request)
+                    answer = self._answered(request)
                 except StoreError as error:
                     request = steps.throw(error)
                 else:
@@ -64,7 +66,7 @@ class Transport:
             request = next(steps)
             while True:
                 try:
-                    answer = await self.asend(request)
+                    answer = await self._aanswered(request)
                 except StoreError as error:
                     request = steps.throw(error)
                 else:
@@ -120,6 +122,18 @@ class Transport:
         except _ERRORS as error:
             raise meaning(error, self.connection.where) from error
         return answer.body  # type: ignore[no-any-return]  # the client's Any
+
+    def _answered(self, step: Request | Pause) -> Json:
+        if isinstance(step, Request):
+            return self.send(step)
+        time.sleep(step.seconds)
+        return {}
+
+    async def _aanswered(self, step: Request | Pause) -> Json:
+        if isinstance(step, Request):
+            return await self.asend(step)
+        await asyncio.sleep(step.seconds)
+        return {}
 
     def _async_parts(self) -> tuple[LoopThread, AsyncElasticsearch]:
         with self._lock:

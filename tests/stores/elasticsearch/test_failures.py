@@ -2,20 +2,26 @@
 
 import asyncio
 import http.server
+import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from email.message import Message
 
 import pytest
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext.basic.bm25 import BM25Retriever
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.connection import Connection
@@ -47,6 +53,53 @@ def store(
     url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}"
     with open_elasticsearch(url) as through:
         yield through
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Answers every request with the same status and JSON, or as a server does."""
+
+    url = ""
+    server_url: str | None = None
+    status = 200
+    body: Json
+
+    def do_GET(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("content-length", 0))) or None
+        if self.server_url is None:
+            self._answer(self.status, Message(), json.dumps(self.body).encode())
+            return
+        request = urllib.request.Request(
+            self.server_url + self.path, sent, dict(self.headers), method=self.command
+        )
+        try:
+            with urllib.request.urlopen(request) as told:
+                self._answer(told.status, told.headers, told.read())
+        except urllib.error.HTTPError as told:
+            self._answer(told.code, told.headers, told.read())
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - their names there
+
+    def _answer(self, status: int, headers: Message, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", headers.get("content-type", "application/json"))
+        if "x-elastic-product" in headers:
+            self.send_header("x-elastic-product", headers["x-elastic-product"])
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[type[Answering]]:
+    handler: type[Answering] = type("Handler", (Answering,), {"body": {}})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        handler.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield handler
+        server.shutdown()
 
 
 Call = Callable[[ElasticsearchVectorStore], object]
@@ -85,6 +138,66 @@ def test_a_server_that_is_down_is_unavailable_and_back_when_it_is_back(
         assert time.monotonic() - started < 5
         forwarder.up()
         call(store)
+
+
+def test_a_closed_port_is_said_at_once(forwarder: Forwarder) -> None:
+    forwarder.down()
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        open_elasticsearch(f"elasticsearch://127.0.0.1:{forwarder.port}/kb")
+    assert time.monotonic() - started < 5
+
+
+def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
+    store: ElasticsearchVectorStore, forwarder: Forwarder
+) -> None:
+    other = BM25Retriever([TextNode(id_="m", text="word")])
+    both = (KeywordRetriever(ElasticsearchBackend(store)) | other) >> RRF()
+    assert {hit.node_id for hit in both.search(QUERY).hits} == {"a", "m"}
+    forwarder.down()
+    result = both.search(QUERY)
+    assert [hit.node_id for hit in result.hits] == ["m"]
+    assert [part.where for part in result.degraded] == ["keyword"]
+    forwarder.up()
+    assert not both.search(QUERY).degraded
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"),
+    [
+        (401, "security_exception", "does not accept the credentials"),
+        (403, "security_exception", "does not allow it"),
+        (429, "circuit_breaking_exception", "circuit_breaking_exception"),  # out of memory
+        (429, "es_rejected_execution_exception", "es_rejected_execution_exception"),  # too busy
+        (500, "exception", "in trouble"),
+        (503, "cluster_block_exception", "in trouble"),
+        (503, None, "in trouble"),  # of what stands before the server
+    ],
+)
+def test_a_status_is_one_clear_error_and_then_it_works_again(
+    store: ElasticsearchVectorStore,
+    elasticsearch_url: str,
+    answering: type[Answering],
+    status: int,
+    kind: str | None,
+    reason: str,
+) -> None:
+    told = {"type": kind, "reason": "told to"}
+    answering.body = {} if kind is None else {"error": {**told, "root_cause": [told]}}
+    answering.status = status
+    answering.server_url = elasticsearch_url
+    url = f"{answering.url.replace('http', 'elasticsearch')}/{store.index}"
+    calls = [CALLS[name] for name in ("search", "async search", "one round trip", "add", "count")]
+    with open_elasticsearch(url) as through:
+        for call in calls:
+            call(through)
+            answering.server_url = None
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailableError, match=reason):
+                call(through)
+            assert time.monotonic() - started < 5
+            answering.server_url = elasticsearch_url
+            call(through)
 
 
 def test_a_server_that_restarts_between_two_calls_is_not_noticed(
@@ -142,29 +255,9 @@ def test_a_hybrid_answer_is_not_half_an_answer(
         hybrid.retrieve(QUERY)
 
 
-def test_what_is_no_elasticsearch_is_told_so(httpserver_port: int) -> None:
+def test_what_is_no_elasticsearch_is_told_so(answering: type[Answering]) -> None:
     with pytest.raises(StoreUnavailableError, match="is not Elasticsearch"):
-        open_elasticsearch(f"elasticsearch://127.0.0.1:{httpserver_port}/docs")
-
-
-@pytest.fixture
-def httpserver_port() -> Iterator[int]:
-    """Something that answers every request with JSON."""
-
-    class Answering(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        open_elasticsearch(f"{answering.url.replace('http', 'elasticsearch')}/docs")
 
 
 def test_wrong_credentials_are_unavailable_and_right_ones_work(

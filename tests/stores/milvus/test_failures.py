@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
+from pymilvus.exceptions import MilvusException
 
+from llama_retrieval_ext.basic.bm25 import BM25Retriever
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
@@ -66,6 +69,46 @@ def test_a_server_that_is_down_is_unavailable_and_works_again_when_it_is_back(
     assert time.monotonic() - started < 10
     forwarder.up()
     assert call(through)
+
+
+def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
+    through: MilvusStore, forwarder: Forwarder
+) -> None:
+    other = BM25Retriever([TextNode(id_="m", text="leave")])
+    both = (VectorRetriever(MilvusBackend(through)) | other) >> RRF()
+    assert {hit.node_id for hit in both.search(QUERY).hits} == {"a", "m"}
+    forwarder.down()
+    result = both.search(QUERY)
+    assert [hit.node_id for hit in result.hits] == ["m"]
+    assert [part.where for part in result.degraded] == ["vector"]
+    forwarder.up()
+    assert not both.search(QUERY).degraded
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MilvusException(3, "query node out of memory"), "cannot answer now"),
+        (MilvusException(8, "rate limit exceeded"), "cannot answer now"),
+        (MilvusException(9, "quota exceeded"), "cannot answer now"),
+        (MilvusException(65535, "auth check failure, please check"), "refused the credentials"),
+    ],
+)
+def test_a_server_in_trouble_is_one_clear_error_and_then_it_works_again(
+    store: MilvusStore, monkeypatch: pytest.MonkeyPatch, error: MilvusException, reason: str
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    store.add([_node("a")])
+    retriever = VectorRetriever(MilvusBackend(store))
+    with monkeypatch.context() as patched:
+        patched.setattr(store.client, "search", failing)
+        with pytest.raises(StoreUnavailableError, match=reason):
+            retriever.retrieve(QUERY)
+        with pytest.raises(StoreUnavailableError, match=reason):
+            asyncio.run(retriever.aretrieve(QUERY))
+    assert retriever.retrieve(QUERY)
 
 
 def test_a_server_that_is_slow_to_take_a_connection_is_reached(forwarder: Forwarder) -> None:

@@ -12,6 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
+from llama_retrieval_ext.basic.bm25 import BM25Retriever
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
@@ -20,6 +21,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
@@ -93,6 +95,20 @@ async def test_a_status_is_one_clear_error_and_then_it_works_again(
     fake.status = None
     assert len(call.function()) == len(await call.coroutine()) == 3
     assert store.count() == 12
+
+
+def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
+    fake: FakeServer, store: QdrantStore
+) -> None:
+    other = BM25Retriever([TextNode(id_="m", text="leave")])
+    both = (VectorRetriever(QdrantBackend(store), embed_model=MODEL) | other) >> RRF()
+    assert len(both.search("leave").hits) > 1
+    fake.status = 503
+    result = both.search("leave")
+    assert [hit.node_id for hit in result.hits] == ["m"]
+    assert [part.where for part in result.degraded] == ["vector"]
+    fake.status = None
+    assert not both.search("leave").degraded
 
 
 def test_a_request_the_engine_refuses_is_an_error_that_says_why(
