@@ -104,18 +104,18 @@ def open_place(url: str, setup: Setup) -> Place:
     except BaseException:
         store.close()
         raise
-    ledger = MirroredLedger(mirror)
+    ledger = MirroredLedger(mirror, held=store.count)
     recorded = ledger.manifest()
     if recorded is None and setup.must_exist:
         ledger.close()
         store.close()
         raise missing(url)
-    if recorded is not None and store.dimension is None and setup.tokenizer is None:
-        # The process died, or all was refused, before the store could remember its tokenizer.
+    told = "" if recorded is None or setup.tokenizer is not None else recorded.tokenizer
+    if told and store.dimension is None and told != _as_json(store.tokenizer):
+        # The store remembers its tokenizer only once there is something in it.
         ledger.close()
         store.close()
-        tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-        return open_place(url, replace(setup, tokenizer=tokenizer))
+        return open_place(url, replace(setup, tokenizer=Tokenizer.from_dict(json.loads(told))))
     return Place(
         store=store,
         close=store.close,

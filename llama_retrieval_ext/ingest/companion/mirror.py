@@ -1,5 +1,6 @@
 """`Mirror`: a ledger's tables in memory, whose every change is written to a server first."""
 
+import secrets
 import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from llama_retrieval_ext.ingest.companion.rows import (
     unused,
 )
 from llama_retrieval_ext.ingest.database import Database
-from llama_retrieval_ext.ingest.schema import SCHEMA
+from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES, SCHEMA
 
 Rows: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -44,8 +45,8 @@ _TRIGGERS = [
 class Mirror(Database):
     """The tables of a ledger whose lasting place is a companion.
 
-    A transaction is over when the companion has its changes. Before there is a dimension nothing is
-    written there, and the manifest is here alone. What others write is seen by `refresh`.
+    A transaction is over when the companion has its changes. What others write is seen by
+    `refresh`.
 
     One process may write at a time. Another one is noticed, when its writes come between two of
     this one's.
@@ -68,9 +69,14 @@ class Mirror(Database):
             _set_triggers(connection)
         self._state, self._rows = told.state, told.rows
 
-    def at_rest(self) -> int | None:
-        """How many nodes all documents have, as last read; None if some are being written."""
-        return None if self._state.in_motion else self._state.n_nodes
+    def counts(self) -> tuple[int, int]:
+        """How many documents are being written and how many nodes all have, as last read."""
+        with self._lock:
+            if self._is_loaded:
+                # Who died before the manifest was written has left it behind the documents.
+                ((in_motion, n_nodes),) = self.rows(IN_MOTION_AND_NODES)
+                return int(str(in_motion)), int(str(n_nodes))
+            return self._state.in_motion, self._state.n_nodes
 
     def is_current(self) -> bool:
         """Whether nobody has written since it was last read."""
@@ -91,10 +97,12 @@ class Mirror(Database):
             records = self._companion.read_all() if told.rows else {}
             with super().transaction() as connection:
                 _fill(connection, told, records)
+                # Where the manifest was removed it comes back with the next dimension alone.
+                self._rows = _manifest_rows(connection)
             self._redo = redo_names(records)
             self._companion.delete_later(unused(records))
             # As it was before the others were read: what was written meanwhile is seen next time.
-            self._state, self._rows, self._is_loaded = told.state, told.rows, True
+            self._state, self._is_loaded = told.state, True
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
@@ -118,7 +126,7 @@ class Mirror(Database):
         changed = connection.execute("SELECT tenant, kb, ref FROM changed").fetchall()
         connection.execute("DELETE FROM changed")
         rows = _manifest_rows(connection)
-        if not _has_dimension(rows) or (not changed and rows == self._rows):
+        if not changed and rows == self._rows:
             return
         if self._told().state != self._state:
             raise StoreUnavailableError(
@@ -145,13 +153,10 @@ class Mirror(Database):
                 self._redo[each.name] = each.redo_name
 
     def _next_state(self, connection: sqlite3.Connection) -> State:
-        generation = self._state.generation + 1
+        stamp = secrets.token_hex(8)
         if not self._is_loaded:  # it is opened, and only the manifest changes
-            return replace(self._state, generation=generation)
-        query = (
-            "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
-        )
-        return State(generation, *connection.execute(query).fetchone())
+            return replace(self._state, stamp=stamp)
+        return State(stamp, *connection.execute(IN_MOTION_AND_NODES).fetchone())
 
     def _told(self) -> Told:
         text = self._companion.read(MANIFEST)
@@ -178,7 +183,3 @@ def _set_triggers(connection: sqlite3.Connection) -> None:
 
 def _manifest_rows(connection: sqlite3.Connection) -> Rows:
     return tuple(connection.execute("SELECT key, value FROM manifest ORDER BY key").fetchall())
-
-
-def _has_dimension(rows: Rows) -> bool:
-    return any(key == "dimension" and value != "null" for key, value in rows)
