@@ -103,6 +103,7 @@ class Journal:
         Somebody else may have taken this writer for dead, and have undone what it was about to do:
         what it wrote after that nobody would ever take out.
         """
+        self._refresh()
         ids = (node.node_id for document in documents for node in document.nodes)
         query = "SELECT 1 FROM nodes WHERE node_id = ?"
         return [node_id for node_id in ids if not self._database.rows(query, node_id)]

@@ -96,7 +96,7 @@ class KnowledgeBase:
         In the engines that have collections, what a knowledge base knows about itself and its
         documents lies in a second one, whose name ends in ``__ledger``; the first is made when a
         document is added. Any number of processes may have one on a server open; one may write at a
-        time.
+        time. Another waits until a batch is written, or for 30 seconds if who began it is dead.
 
         Args:
             url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;

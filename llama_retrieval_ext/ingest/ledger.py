@@ -60,6 +60,10 @@ class Ledger:
     def refresh(self) -> None:
         """See what others have written; a file on this machine always shows it."""
 
+    def refresh_to_write(self) -> None:
+        """See what others have written, once none is writing."""
+        self.refresh()
+
     def admit(self, asked: Manifest, where: str) -> bool:
         """Let in who opens the knowledge base; False if it is not set up yet.
 

@@ -85,5 +85,5 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 def writer_of(place: Place, ledger: Ledger) -> Writer:
     """What writes to a place."""
-    journal = Journal(ledger.database, ledger.refresh)
+    journal = Journal(ledger.database, ledger.refresh_to_write)
     return Writer(place.store, journal, lock=place.lock, flush=place.flush)

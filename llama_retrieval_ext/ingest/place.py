@@ -22,6 +22,8 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
+# A batch is a few thousand nodes, which every engine takes in less.
+_PATIENCE_S = 30.0
 # How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
 _BY_TENANT: Mapping[str, Mapping[str, object]] = {
     "milvus": {"by_tenant": True},
@@ -104,7 +106,8 @@ def open_place(url: str, setup: Setup) -> Place:
     except BaseException:
         store.close()
         raise
-    ledger = MirroredLedger(mirror, held=store.count)
+    patience_s = _PATIENCE_S if location.is_on_server else 0.0
+    ledger = MirroredLedger(mirror, held=store.count, patience_s=patience_s)
     recorded = ledger.manifest()
     if recorded is None and setup.must_exist:
         ledger.close()

@@ -136,7 +136,7 @@ class World:
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = fuse
         ledger = self.ledger(fuse)
-        journal = FusedJournal(ledger.database, ledger.refresh)
+        journal = FusedJournal(ledger.database, ledger.refresh_to_write)
         journal.fuse = fuse
         return Writer(self.store, journal, lock=WriteLock(), flush=self.store.flush)
 

@@ -1,6 +1,8 @@
 """The tables of a ledger in memory, and the records that outlive them."""
 
 from collections.abc import Sequence
+from threading import Timer
+from time import monotonic
 
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
@@ -42,12 +44,12 @@ def records() -> Records:
     return Records()
 
 
-def ledger_on(records: Records) -> MirroredLedger:
-    return MirroredLedger(Mirror(Companion(records)), held=lambda: 0)
+def ledger_on(records: Records, *, patience_s: float = 0.0) -> MirroredLedger:
+    return MirroredLedger(Mirror(Companion(records)), held=lambda: 0, patience_s=patience_s)
 
 
 def journal_of(ledger: MirroredLedger) -> Journal:
-    return Journal(ledger.database, ledger.refresh)
+    return Journal(ledger.database, ledger.refresh_to_write)
 
 
 def prepared(ref: str) -> Prepared:
@@ -167,6 +169,24 @@ def test_two_that_write_in_the_same_moment_do_not_take_each_other_s_word_for_the
     records.nodes = after | records.nodes
     with pytest.raises(StoreUnavailableError, match="another process has written"):
         journal_of(first).finish()
+
+
+def test_another_writer_is_waited_for_until_it_counts_as_dead(records: Records) -> None:
+    first, second = ledger_on(records), ledger_on(records, patience_s=0.3)
+    first.record(Manifest("model", dimension=1))
+    journal = journal_of(first)
+    journal.unfinished()
+    journal.begin([prepared("a")])
+    finishing = Timer(0.15, journal.finish)
+    finishing.start()
+    assert journal_of(second).unfinished() == []
+    finishing.join()
+    assert journal.unfinished() == []
+    journal.begin([prepared("b")])
+    assert journal.unfinished() != []  # its own it does not wait for
+    begun = monotonic()
+    assert [key.ref for key, _ in journal_of(second).unfinished()] == ["b"]
+    assert monotonic() - begun >= 0.3
 
 
 def test_who_died_before_the_manifest_was_written_has_left_nothing_in_motion(

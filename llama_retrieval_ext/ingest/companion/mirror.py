@@ -48,8 +48,8 @@ class Mirror(Database):
     A transaction is over when the companion has its changes. What others write is seen by
     `refresh`.
 
-    One process may write at a time. Another one is noticed, when its writes come between two of
-    this one's.
+    One process may write at a time. Another one is noticed, when its writes come between those of
+    this one.
 
     Args:
         companion: Where the records are.
@@ -62,6 +62,7 @@ class Mirror(Database):
         self._companion = companion
         self._is_loaded = False
         self._redo: dict[str, str] = {}
+        self._own_stamp = ""
         told = self._told()
         super().__init__(None, SCHEMA + _CHANGED)
         with super().transaction() as connection:
@@ -77,6 +78,30 @@ class Mirror(Database):
                 ((in_motion, n_nodes),) = self.rows(IN_MOTION_AND_NODES)
                 return int(str(in_motion)), int(str(n_nodes))
             return self._state.in_motion, self._state.n_nodes
+
+    def another_s_motion(self) -> str:
+        """What tells that another one was writing when it was last read; empty if none was.
+
+        It is another text each time that one has written, until it is done or dead.
+        """
+        with self._lock:
+            is_own = self._state.stamp == self._own_stamp
+            return self._state.stamp if self._state.in_motion and not is_own else ""
+
+    def claim(self) -> None:
+        """Say that what others have left half done is this one's to settle, so that others wait.
+
+        Raises:
+            StoreUnavailableError: Somebody else was faster.
+        """
+        with self._lock:
+            in_motion, _ = self.counts()
+            if not in_motion or self._state.stamp == self._own_stamp:
+                return
+            self._check_alone()
+            with super().transaction() as connection:
+                self._write_manifest(connection)
+            self._check_alone()
 
     def is_current(self) -> bool:
         """Whether nobody has written since it was last read."""
@@ -125,20 +150,27 @@ class Mirror(Database):
     def _write_through(self, connection: sqlite3.Connection) -> None:
         changed = connection.execute("SELECT tenant, kb, ref FROM changed").fetchall()
         connection.execute("DELETE FROM changed")
-        rows = _manifest_rows(connection)
-        if not changed and rows == self._rows:
+        if not changed and _manifest_rows(connection) == self._rows:
             return
+        self._check_alone()
+        self._write_documents([document_texts(connection, key) for key in changed])
+        self._check_alone()  # what was written may have taken a while
+        # Last: who reads it earlier would take what is there for all there is.
+        self._write_manifest(connection)
+        self._companion.tidy()
+
+    def _write_manifest(self, connection: sqlite3.Connection) -> None:
+        state = self._next_state(connection)
+        self._own_stamp = state.stamp
+        self._companion.write({MANIFEST: manifest_text(connection, state)})
+        self._state, self._rows = state, _manifest_rows(connection)
+
+    def _check_alone(self) -> None:
         if self._told().state != self._state:
             raise StoreUnavailableError(
                 "another process has written to this knowledge base at the same time; let one "
                 "process write at a time, and do this again"
             )
-        self._write_documents([document_texts(connection, key) for key in changed])
-        state = self._next_state(connection)
-        # Last: who reads it earlier would take what is there for all there is.
-        self._companion.write({MANIFEST: manifest_text(connection, state)})
-        self._state, self._rows = state, rows
-        self._companion.tidy()
 
     def _write_documents(self, documents: Sequence[Texts]) -> None:
         outdated = [self._redo.pop(each.name) for each in documents if each.name in self._redo]
