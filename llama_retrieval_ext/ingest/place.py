@@ -156,6 +156,8 @@ def _lock_of(location: Location) -> WriteLock:
 
 def _check_exists(location: Location, url: str) -> None:
     """Look for what is on this machine before the engine makes it."""
+    if location.is_in_memory:
+        raise in_memory(url)
     path = location.path
     if path is not None and location.engine == "embedded":
         path /= LEDGER
@@ -168,6 +170,14 @@ def missing(url: str) -> ConfigurationError:
     return ConfigurationError(
         f"there is no knowledge base at {url}; make it with KnowledgeBase.open, without "
         f"must_exist, or with: llama-retrieval ingest PATH --kb {url}"
+    )
+
+
+def in_memory(url: str) -> ConfigurationError:
+    """The error for a knowledge base that nobody else can ever find."""
+    return ConfigurationError(
+        f"{url} is in memory: each time it is opened it is empty, and what is put there is gone "
+        "when it is closed; name a directory, a file or a server"
     )
 
 

@@ -20,9 +20,7 @@ class MirroredLedger(Ledger):
             before and after each batch.
     """
 
-    def __init__(
-        self, mirror: Mirror, *, held: Callable[[], int], patience_s: float = 0.0
-    ) -> None:
+    def __init__(self, mirror: Mirror, *, held: Callable[[], int], patience_s: float = 0.0) -> None:
         super().__init__(mirror)
         self._mirror = mirror
         self._held = held
