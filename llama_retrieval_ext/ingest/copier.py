@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.errors import ModelMismatchError, StoreError
+from llama_retrieval_ext.errors import ModelMismatchError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.ingest.copy_report import CopyReport
-from llama_retrieval_ext.ingest.documents import Prepared
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import writer_of
@@ -48,7 +48,7 @@ class Copier:
         self._target = target
         self._writer = writer_of(target.place, target.ledger)
         self._copied = self._unchanged = self._n_nodes = 0
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[DocumentKey, Exception] = {}
 
     def copy(self, entries: Sequence[Entry]) -> None:
         """Copy documents, but for those that are there already.
@@ -72,7 +72,7 @@ class Copier:
             outcomes = self._writer.write(documents)
         for document, outcome in zip(documents, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                self._failures[document.key.ref] = outcome
+                self._failures[document.key] = outcome
             else:
                 self._copied += 1
                 self._n_nodes += len(document.nodes)
@@ -81,12 +81,18 @@ class Copier:
         """Nothing, if the target has the documents, but for those that failed.
 
         Raises:
+            StoreUnavailableError: Somebody else writes to the target.
             StoreError: Some are not there, or not whole.
         """
         there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
-        expected = [entry for entry in entries if entry.key.ref not in self._failures]
+        expected = [entry for entry in entries if entry.key not in self._failures]
         short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
         held, known = self._target.place.count(), self._target.ledger.at_rest()
+        if known is None:
+            raise StoreUnavailableError(
+                f"{self._target.url} is being written to, or its last writer died; copy again when "
+                "nobody writes to it"
+            )
         if short or held != known:
             named = f", such as {short[0]!r}" if short else ""
             raise StoreError(
@@ -101,7 +107,7 @@ class Copier:
         return CopyReport(
             copied=self._copied,
             unchanged=self._unchanged,
-            failures=dict(self._failures),
+            failures={_name_of(key): error for key, error in self._failures.items()},
             n_nodes=self._n_nodes,
             seconds=seconds,
         )
@@ -115,7 +121,7 @@ class Copier:
                 # Without a digest it counts as changed, and no document has a random one.
                 yield Prepared(key, digest or secrets.token_hex(16), nodes)
             else:
-                self._failures[key.ref] = StoreError(
+                self._failures[key] = StoreError(
                     f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "
                     "it is not being written to, add the document again there"
                 )
@@ -134,3 +140,9 @@ class Copier:
                 f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "
                 f"of dimension {copied}; copy to a new place"
             )
+
+
+def _name_of(key: DocumentKey) -> str:
+    """What tells a document from those with its id in other scopes."""
+    scope = [f"{name} {each!r}" for name, each in (("tenant", key.tenant), ("kb", key.kb)) if each]
+    return f"{key.ref} ({', '.join(scope)})" if scope else key.ref

@@ -16,7 +16,7 @@ class CopyReport:
     Attributes:
         copied: How many documents were written.
         unchanged: How many were there already, just so.
-        failures: What went wrong with the others, by their id.
+        failures: What went wrong with the others, by their id and, where they are in one, scope.
         n_nodes: How many nodes were written.
         seconds: How long it took.
 

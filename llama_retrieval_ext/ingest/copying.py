@@ -13,7 +13,7 @@ from llama_retrieval_ext.ingest.ledger import Entry
 from llama_retrieval_ext.ingest.location import Location
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger
-from llama_retrieval_ext.ingest.place import Setup, missing, open_place
+from llama_retrieval_ext.ingest.place import Setup, in_memory, missing, open_place
 from llama_retrieval_ext.ingest.progress import progress
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -50,24 +50,22 @@ def copy_knowledge_base(
         What came of the documents; ``raise_for_failures()`` if you would rather have an error.
 
     Raises:
-        ConfigurationError: There is no such source, it is the target, or the target was made with
-            another tokenizer or without ``require_scope``.
+        ConfigurationError: There is no such source, it is the target, one is in memory, or the
+            target was made with another tokenizer or without ``require_scope``.
         ModelMismatchError: The target was made with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
             was copied before stays.
         StoreError: In the end the target does not hold what it should.
 
     Examples:
-        >>> copy_knowledge_base("embedded:./none", "embedded::memory:")  # doctest: +ELLIPSIS
+        >>> copy_knowledge_base("embedded:./none", "embedded:./copy")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embedded:./...
 
     """
     started = perf_counter()
-    identity = Location.of(source_url).identity
-    if identity is not None and identity == Location.of(target_url).identity:
-        raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
+    _check_places(source_url, target_url)
     with ExitStack() as resources:
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.manifest.tokenizer))
@@ -83,6 +81,14 @@ def copy_knowledge_base(
     return copier.report(perf_counter() - started)
 
 
+def _check_places(source_url: str, target_url: str) -> None:
+    source, target = Location.of(source_url), Location.of(target_url)
+    if target.is_in_memory:
+        raise in_memory(target_url)
+    if source.identity is not None and source.identity == target.identity:
+        raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
+
+
 def _source(url: str, resources: ExitStack) -> Base:
     place = open_place(url, Setup(must_exist=True))
     resources.callback(place.close)
@@ -92,6 +98,7 @@ def _source(url: str, resources: ExitStack) -> Base:
     if manifest is None:
         raise missing(url)
     manifest.opened(manifest, url)  # refuses one from a newer version
+    ledger.refresh()
     if ledger.at_rest() is None:
         raise StoreUnavailableError(
             f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "

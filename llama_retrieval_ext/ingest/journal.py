@@ -97,6 +97,17 @@ class Journal:
         rows = self._database.rows("SELECT node_id FROM nodes WHERE role = 'doomed'")
         return [str(node_id) for (node_id,) in rows]
 
+    def nobody_s(self, documents: Sequence[Prepared]) -> list[str]:
+        """The ids of nodes of these documents that the ledger does not know, or no longer.
+
+        Somebody else may have taken this writer for dead, and have undone what it was about to do:
+        what it wrote after that nobody would ever take out.
+        """
+        self._refresh()
+        ids = (node.node_id for document in documents for node in document.nodes)
+        query = "SELECT 1 FROM nodes WHERE node_id = ?"
+        return [node_id for node_id in ids if not self._database.rows(query, node_id)]
+
     def finish(self) -> None:
         """Everything that was begun is done."""
         with self._database.transaction() as connection:

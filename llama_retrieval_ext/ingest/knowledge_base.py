@@ -93,9 +93,10 @@ class KnowledgeBase:
 
         What a crash left half done is finished or undone; on a server, by the next one who writes.
 
-        In the engines that have collections, what a knowledge base knows about its documents lies
-        in a second one, whose name ends in ``__ledger``; both are made when the first document is
-        added. Any number of processes may have one on a server open; one may write at a time.
+        In the engines that have collections, what a knowledge base knows about itself and its
+        documents lies in a second one, whose name ends in ``__ledger``; the first is made when a
+        document is added. Any number of processes may have one on a server open; one may write at a
+        time. Another waits until a batch is written, or for 30 seconds if who began it is dead.
 
         Args:
             url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
@@ -103,8 +104,9 @@ class KnowledgeBase:
                 ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
                 ``local`` or ``huggingface:NAME``. Always needed; the one it was made with.
-            require_scope: Whether everything done with it needs a scope. One that was made so
-                cannot be opened otherwise; another may be, and this object then insists.
+            require_scope: Whether everything done with it needs a scope. One that was made so, or
+                whose first document was added so, cannot be opened otherwise; another may be, and
+                this object then insists.
             tokenizer: For keyword search; None for the recorded one, or the default.
             transformations: What documents (not nodes) go through, in LlamaIndex's ingestion
                 pipeline; None for a ``SentenceSplitter`` of 512 tokens, which is what current

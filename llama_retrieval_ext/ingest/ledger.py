@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES
 from llama_retrieval_ext.query import Scope
 
 
@@ -28,6 +30,14 @@ class StoredDocument:
     n_nodes: int
 
 
+def strangers(where: str, count: int) -> StoreFormatError:
+    """The error for nodes that are in the store and that no ledger knows."""
+    return StoreFormatError(
+        f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
+    )
+
+
 class Entry(NamedTuple):
     """A document, as the ledger knows it: which it is, its digest, and how many nodes it has."""
 
@@ -45,9 +55,14 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._admitted: tuple[Manifest, str] | None = None
 
     def refresh(self) -> None:
         """See what others have written; a file on this machine always shows it."""
+
+    def refresh_to_write(self) -> None:
+        """See what others have written, once none is writing."""
+        self.refresh()
 
     def admit(self, asked: Manifest, where: str) -> bool:
         """Let in who opens the knowledge base; False if it is not set up yet.
@@ -61,6 +76,7 @@ class Ledger:
             ModelMismatchError: It was made with another embedding model.
             ConfigurationError: It was made with other settings.
         """
+        self._admitted = asked, where
         recorded = self.manifest()
         if recorded is None:
             return False
@@ -71,10 +87,7 @@ class Ledger:
 
     def at_rest(self) -> int | None:
         """How many nodes the store must hold; None while something is being written."""
-        query = (
-            "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
-        )
-        ((in_motion, nodes),) = self.database.rows(query)
+        ((in_motion, nodes),) = self.database.rows(IN_MOTION_AND_NODES)
         return None if in_motion else int(str(nodes))
 
     def is_current(self) -> bool:
@@ -101,10 +114,20 @@ class Ledger:
         return None if manifest is None else manifest.dimension
 
     def record_dimension(self, dimension: int) -> None:
-        """Keep the dimension of the vectors, before the first is stored."""
-        with self.database.transaction() as connection:
-            row = ("dimension", json.dumps(dimension))
-            connection.execute("INSERT OR REPLACE INTO manifest VALUES (?, ?)", row)
+        """Keep the dimension of the vectors, before the first is stored.
+
+        The one who stores it decides on what was open as long as there was none: the tokenizer, and
+        whether from now on everybody needs a scope.
+
+        Raises:
+            ConfigurationError: Since it was opened, somebody has set it up otherwise.
+            ModelMismatchError: Likewise, with another embedding model.
+        """
+        recorded = self.manifest()
+        if recorded is not None and self._admitted is not None:
+            kept = recorded.opened(*self._admitted)
+            require_scope = kept.require_scope or self._admitted[0].require_scope
+            self.record(replace(kept, dimension=dimension, require_scope=require_scope))
 
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """The digest of each document, in the order of the keys; None where it is not stored."""

@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
+_PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
+_COLLECTION = "nodes"  # where the URL names none
 _TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
 
 
@@ -44,20 +46,29 @@ class Location:
         scheme, _, place = url.partition(":")
         engine = _TLS.get(scheme, scheme)
         if place.startswith("//"):
-            host, route = _host_and_route(place)
-            collection = unquote(route.rpartition("/")[2])
-            return cls(engine, collection, None, True, (engine, host, route))  # noqa: FBT003
+            host, route, database = _on_server(place, _PORTS.get(engine))
+            collection = route.rpartition("/")[2]
+            identity = (engine, host, route or _COLLECTION, database)
+            return cls(engine, collection, None, True, identity)  # noqa: FBT003
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY or engine not in _ON_THIS_MACHINE:
             return cls(engine, collection, None, False, None)  # noqa: FBT003
         path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
-        return cls(engine, collection, path, False, (engine, path, collection))  # noqa: FBT003
+        identity = (engine, path, collection or _COLLECTION)
+        return cls(engine, collection, path, False, identity)  # noqa: FBT003
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it is gone when it is closed."""
+        return self.identity is None and self.engine in _ON_THIS_MACHINE
 
 
-def _host_and_route(place: str) -> tuple[str, str]:
+def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
     try:
         parts = urlsplit(place)
+        host = f"{parts.hostname}:{parts.port or default_port}"
     except ValueError:
-        return "", ""
-    return parts.netloc.lower(), parts.path.strip("/")
+        return "", "", ""
+    (database,) = parse_qs(parts.query).get("db_name", [""])[-1:]
+    return host, unquote(parts.path.strip("/")), database

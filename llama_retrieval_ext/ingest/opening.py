@@ -2,9 +2,9 @@
 
 import logging
 
-from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
 from llama_retrieval_ext.ingest.journal import Journal
-from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.ledger import Ledger, strangers
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.place import Place
 from llama_retrieval_ext.ingest.writing import Writer
@@ -46,15 +46,14 @@ def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
     # Without a ledger there is no telling which model made the vectors. An empty store is what
     # remains when the process dies between making the store and its ledger.
     count = place.count()
-    if not count:
+    try:
+        if count:
+            raise strangers(where, count)
         ledger.record(asked)
-        return
-    ledger.refresh()  # somebody else may have set it up in this moment
-    if not ledger.admit(asked, where):
-        raise StoreFormatError(
-            f"{where} holds {count} nodes that were not added through a knowledge base; search it "
-            "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
-        )
+    except StoreError:
+        ledger.refresh()  # somebody else may have set it up in this moment
+        if not ledger.admit(asked, where):
+            raise
 
 
 def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
@@ -67,7 +66,7 @@ def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
     if held == known or not ledger.is_current():
         return
     if held < known:
-        ledger.doubt_all()
+        _doubt_all(ledger, where)
     _logger.warning(
         "%s holds %d nodes, and %d were added through a knowledge base: something else has changed "
         "its store. Add the documents again to bring it in step",
@@ -77,7 +76,14 @@ def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
     )
 
 
+def _doubt_all(ledger: Ledger, where: str) -> None:
+    try:
+        ledger.doubt_all()
+    except StoreUnavailableError as error:  # who may only read can do so all the same
+        _logger.warning("%s cannot note that it lost nodes: %s", where, error)
+
+
 def writer_of(place: Place, ledger: Ledger) -> Writer:
     """What writes to a place."""
-    journal = Journal(ledger.database, ledger.refresh)
+    journal = Journal(ledger.database, ledger.refresh_to_write)
     return Writer(place.store, journal, lock=place.lock, flush=place.flush)

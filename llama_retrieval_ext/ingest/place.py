@@ -22,6 +22,8 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
+# A batch is a few thousand nodes, which every engine takes in less.
+_PATIENCE_S = 30.0
 # How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
 _BY_TENANT: Mapping[str, Mapping[str, object]] = {
     "milvus": {"by_tenant": True},
@@ -104,18 +106,19 @@ def open_place(url: str, setup: Setup) -> Place:
     except BaseException:
         store.close()
         raise
-    ledger = MirroredLedger(mirror)
+    patience_s = _PATIENCE_S if location.is_on_server else 0.0
+    ledger = MirroredLedger(mirror, held=store.count, patience_s=patience_s)
     recorded = ledger.manifest()
     if recorded is None and setup.must_exist:
         ledger.close()
         store.close()
         raise missing(url)
-    if recorded is not None and store.dimension is None and setup.tokenizer is None:
-        # The process died, or all was refused, before the store could remember its tokenizer.
+    told = "" if recorded is None or setup.tokenizer is not None else recorded.tokenizer
+    if told and store.dimension is None and told != _as_json(store.tokenizer):
+        # The store remembers its tokenizer only once there is something in it.
         ledger.close()
         store.close()
-        tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-        return open_place(url, replace(setup, tokenizer=tokenizer))
+        return open_place(url, replace(setup, tokenizer=Tokenizer.from_dict(json.loads(told))))
     return Place(
         store=store,
         close=store.close,
@@ -153,6 +156,8 @@ def _lock_of(location: Location) -> WriteLock:
 
 def _check_exists(location: Location, url: str) -> None:
     """Look for what is on this machine before the engine makes it."""
+    if location.is_in_memory:
+        raise in_memory(url)
     path = location.path
     if path is not None and location.engine == "embedded":
         path /= LEDGER
@@ -165,6 +170,14 @@ def missing(url: str) -> ConfigurationError:
     return ConfigurationError(
         f"there is no knowledge base at {url}; make it with KnowledgeBase.open, without "
         f"must_exist, or with: llama-retrieval ingest PATH --kb {url}"
+    )
+
+
+def in_memory(url: str) -> ConfigurationError:
+    """The error for a knowledge base that nobody else can ever find."""
+    return ConfigurationError(
+        f"{url} is in memory: each time it is opened it is empty, and what is put there is gone "
+        "when it is closed; name a directory, a file or a server"
     )
 
 

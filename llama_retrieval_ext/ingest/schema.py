@@ -1,4 +1,4 @@
-"""The tables of a ledger."""
+"""The tables of a ledger, and what more than one place asks of them."""
 
 from typing import Final
 
@@ -20,3 +20,8 @@ CREATE TABLE IF NOT EXISTS redo (
     document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL
 );
 """
+
+# How many documents are in motion, and how many nodes there are.
+IN_MOTION_AND_NODES: Final = (
+    "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
+)

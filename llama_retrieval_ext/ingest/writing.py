@@ -70,6 +70,7 @@ class Writer:
             except BaseException:
                 with suppress(Exception):  # if it cannot be settled now, it is later
                     self.settle()
+                    self._delete_nodes(self._journal.nobody_s(begun))
                 raise
         return [
             written.get(each.key) or outcome

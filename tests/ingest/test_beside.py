@@ -14,7 +14,9 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     ModelMismatchError,
     StoreFormatError,
+    StoreUnavailableError,
 )
+from llama_retrieval_ext.ingest.companion.companion import Companion
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.opening import open_store
@@ -60,14 +62,58 @@ def test_another_process_finds_what_was_added(open_kb: Open, url: str) -> None:
     assert listed == "leave 年假 2"
 
 
-def test_nothing_is_made_until_something_is_added(open_kb: Open, url: str) -> None:
+def test_the_ledger_alone_is_made_until_something_is_added(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
         assert kb.documents() == []
         assert kb.retriever("hybrid").retrieve("leave") == []
     store = store_at(url)
     assert store.dimension is None
-    assert ledger_of(store).dimension is None
+    assert ledger_of(store).count() == 1
     store.close()
+
+
+def test_who_adds_first_decides_on_the_tokenizer(open_kb: Open) -> None:
+    first = open_kb(tokenizer=Tokenizer(language="none"))
+    second = open_kb(tokenizer=Tokenizer(language="german"))
+    first.add([Document(id_="d", text="leaves")])
+    with pytest.raises(ConfigurationError, match="tokenizer"):
+        second.add([Document(id_="e", text="leaves")])
+    assert open_kb().retriever("keyword").retrieve("leave") == []
+
+
+def test_a_ledger_that_goes_while_it_is_open_is_noticed_before_anything_is_written(
+    open_kb: Open, url: str
+) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")])
+    store = store_at(url)
+    ledger_of(store).clear()
+    assert kb.delete("d") == 0
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        kb.add([Document(id_="e", text="leave")])
+    assert store.count() == 1
+    store.close()
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        open_kb()
+
+
+def test_who_may_only_read_opens_a_store_that_lost_nodes(
+    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_=name, text="leave") for name in "ab"])
+    store = store_at(url)
+    store.delete("a")
+    store.close()
+
+    def forbidden(_: Companion, __: object) -> None:
+        raise StoreUnavailableError("the key may only read")
+
+    monkeypatch.setattr(Companion, "write", forbidden)
+    kb = open_kb()
+    assert "the key may only read" in caplog.text
+    assert len(kb.documents()) == 2
+    assert [hit.node.ref_doc_id for hit in kb.retriever("keyword").retrieve("leave")] == ["b"]
 
 
 def test_what_another_object_adds_is_seen(open_kb: Open) -> None:
@@ -79,15 +125,18 @@ def test_what_another_object_adds_is_seen(open_kb: Open) -> None:
     assert first.documents() == []
 
 
-def test_who_comes_second_with_another_model_is_refused_before_anything_is_written(
-    open_kb: Open,
+def test_one_that_was_made_anew_with_another_model_is_not_written_to(
+    open_kb: Open, url: str
 ) -> None:
-    first, second = open_kb(), open_kb(embed_model=MockEmbedding(16))
-    first.add([Document(id_="d", text="annual leave")])
+    old = open_kb()
+    store = store_at(url)
+    ledger_of(store).clear()
+    store.close()
+    new = open_kb(embed_model=MockEmbedding(16))
     for _ in range(2):
-        with pytest.raises(ModelMismatchError, match=r"PickyEmbedding.*MockEmbedding"):
-            second.add([Document(id_="e", text="annual leave")])
-    assert first.count() == 1
+        with pytest.raises(ModelMismatchError, match=r"MockEmbedding.*PickyEmbedding"):
+            old.add([Document(id_="e", text="annual leave")])
+    assert new.count() == 0
 
 
 def test_a_collection_that_was_filled_without_a_knowledge_base_is_refused(
@@ -195,9 +244,10 @@ def test_one_that_must_be_there_is_not_made(open_kb: Open, url: str) -> None:
         open_kb(must_exist=True)
     path = url.partition(":")[2]
     assert path.startswith("//") or not Path(path).exists()
-    with open_kb() as kb:
-        kb.add([Document(text="leave")])
-    assert open_kb(must_exist=True).count() == 1
+    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
+        open_kb(must_exist=True)
+    open_kb().close()
+    assert open_kb(must_exist=True).count() == 0
 
 
 def test_a_ledger_is_no_knowledge_base(url: str, model: FakeEmbedding) -> None:

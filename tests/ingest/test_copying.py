@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.ingest.copying import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.location import Location
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.opening import open_store
@@ -229,6 +230,52 @@ def test_a_document_whose_nodes_are_gone_is_reported_and_the_others_are_copied(
     assert (report.copied, list(report.failures)) == (2, ["b"])
     with pytest.raises(IngestionError, match="0 of its 1 nodes"):
         report.raise_for_failures()
+
+
+def test_documents_with_one_id_in_several_scopes_are_reported_each(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        for scope in (ACME, GLOBEX, Scope("umbrella")):
+            kb.add([Document(id_="d", text="leave")], scope=scope, show_progress=False)
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        of_two = [
+            each.node_id for each in store.get_nodes() if each.metadata["tenant_id"] != "umbrella"
+        ]
+        store.delete_nodes(of_two)
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert sorted(report.failures) == ["d (tenant 'acme', kb '手册')", "d (tenant 'globex')"]
+    assert report.copied == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_is_in_memory_is_neither_copied_nor_a_copy(
+    urls: list[str], model: PickyEmbedding, number: int
+) -> None:
+    fill(urls[0], model)
+    urls[number] = "embedded::memory:"
+    with pytest.raises(ConfigurationError, match="is in memory"):
+        copy_knowledge_base(*urls, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("qdrant://db/kb", "qdrant://db:6333/kb/?timeout_s=3"),
+        ("elasticsearch://db:9200/kb", "elasticsearch://DB/k%62"),
+        ("milvus://db", "milvus://db:19530/nodes"),
+        ("qdrant:./kb", "qdrant:./a/../kb?collection=nodes"),
+    ],
+)
+def test_a_place_is_known_by_all_its_urls(one: str, other: str) -> None:
+    assert Location.of(one).identity == Location.of(other).identity
+    with pytest.raises(ConfigurationError, match="are the same knowledge base"):
+        copy_knowledge_base(one, other)
+
+
+def test_databases_of_milvus_are_places_of_their_own() -> None:
+    one, other = (Location.of(f"milvus://db/kb?db_name={name}") for name in ("one", "other"))
+    assert one.identity != other.identity
 
 
 def test_what_is_missing_in_the_end_is_an_error(

@@ -136,7 +136,7 @@ class World:
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = fuse
         ledger = self.ledger(fuse)
-        journal = FusedJournal(ledger.database, ledger.refresh)
+        journal = FusedJournal(ledger.database, ledger.refresh_to_write)
         journal.fuse = fuse
         return Writer(self.store, journal, lock=WriteLock(), flush=self.store.flush)
 
@@ -165,7 +165,7 @@ class ServerWorld(World):
     def ledger(self, fuse: Fuse) -> Ledger:
         # Nothing is left of what the process knew.
         self.records.fuse = fuse
-        return MirroredLedger(Mirror(Companion(self.records)))
+        return MirroredLedger(Mirror(Companion(self.records)), held=lambda: len(self.store.nodes))
 
     def leftovers(self) -> set[str]:
         """What belongs to no document."""
@@ -360,6 +360,28 @@ def test_what_a_crash_has_left_beside_the_store_goes_with_the_next_write(steps: 
         apply(world.writer(Fuse(steps)), {"a": {"a1": "new", "a3": "new"}})
     apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
     assert world.leftovers() == set()
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_a_writer_that_was_taken_for_dead_leaves_nothing_in_the_store(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ServerWorld()
+    writer = world.writer(Fuse(ENDLESS))
+    put = FusedStore.add
+
+    def overtaken(store: FusedStore, nodes: Sequence[BaseNode]) -> None:
+        if store is not world.store:
+            put(store, nodes)
+            return
+        put(store, nodes[:steps])
+        world.writer(Fuse(ENDLESS)).settle()
+        put(store, nodes[steps:])
+
+    monkeypatch.setattr(FusedStore, "add", overtaken)
+    with pytest.raises(StoreUnavailableError, match="another process"):
+        writer.write([prepared("a", {"a1": "new", "a2": "new"})])
+    assert world.stored() == {}
 
 
 def test_a_document_the_store_refuses_is_taken_out_and_the_others_stay() -> None:

@@ -1,6 +1,8 @@
 """The tables of a ledger in memory, and the records that outlive them."""
 
 from collections.abc import Sequence
+from threading import Timer
+from time import monotonic
 
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
@@ -42,12 +44,12 @@ def records() -> Records:
     return Records()
 
 
-def ledger_on(records: Records) -> MirroredLedger:
-    return MirroredLedger(Mirror(Companion(records)))
+def ledger_on(records: Records, *, patience_s: float = 0.0) -> MirroredLedger:
+    return MirroredLedger(Mirror(Companion(records)), held=lambda: 0, patience_s=patience_s)
 
 
 def journal_of(ledger: MirroredLedger) -> Journal:
-    return Journal(ledger.database, ledger.refresh)
+    return Journal(ledger.database, ledger.refresh_to_write)
 
 
 def prepared(ref: str) -> Prepared:
@@ -130,12 +132,78 @@ def test_another_s_documents_are_seen(records: Records) -> None:
     assert [each.document_id for each in first.documents(None)] == ["a", "b"]
 
 
-def test_without_a_dimension_nothing_is_written(records: Records) -> None:
+def test_how_it_is_set_up_is_written_before_there_is_anything_in_it(records: Records) -> None:
     ledger = ledger_on(records)
+    assert not ledger.admit(Manifest("model"), "here")
     ledger.record(Manifest("model"))
-    assert records.nodes == {}
+    assert ledger_on(records).manifest() == Manifest("model")
     ledger.record_dimension(3)
     assert ledger_on(records).manifest() == Manifest("model", dimension=3)
+
+
+def test_what_was_replaced_by_as_much_is_seen(records: Records) -> None:
+    """Somebody removes a knowledge base, and makes another in as many steps."""
+    ledger = ledger_on(records)
+    ledger.record(Manifest("model", dimension=1))
+    add(ledger, "a")
+    assert len(ledger.documents(None)) == 1
+    records.nodes.clear()
+    another = ledger_on(records)
+    another.record(Manifest("model", dimension=1))
+    add(another, "b")
+    assert [each.document_id for each in ledger.documents(None)] == ["b"]
+
+
+def test_two_that_write_in_the_same_moment_do_not_take_each_other_s_word_for_their_own(
+    records: Records,
+) -> None:
+    first, second = ledger_on(records), ledger_on(records)
+    first.record(Manifest("model", dimension=1))
+    for ledger in (first, second):
+        assert journal_of(ledger).unfinished() == []
+    before = dict(records.nodes)
+    journal_of(first).begin([prepared("a")])
+    after = dict(records.nodes)
+    records.nodes = before  # the second looks before the first has written
+    journal_of(second).begin([prepared("b")])
+    records.nodes = after | records.nodes
+    with pytest.raises(StoreUnavailableError, match="another process has written"):
+        journal_of(first).finish()
+
+
+def test_another_writer_is_waited_for_until_it_counts_as_dead(records: Records) -> None:
+    first, second = ledger_on(records), ledger_on(records, patience_s=0.3)
+    first.record(Manifest("model", dimension=1))
+    journal = journal_of(first)
+    journal.unfinished()
+    journal.begin([prepared("a")])
+    finishing = Timer(0.15, journal.finish)
+    finishing.start()
+    assert journal_of(second).unfinished() == []
+    finishing.join()
+    assert journal.unfinished() == []
+    journal.begin([prepared("b")])
+    assert journal.unfinished() != []  # its own it does not wait for
+    begun = monotonic()
+    assert [key.ref for key, _ in journal_of(second).unfinished()] == ["b"]
+    assert monotonic() - begun >= 0.3
+
+
+def test_who_died_before_the_manifest_was_written_has_left_nothing_in_motion(
+    records: Records,
+) -> None:
+    ledger = ledger_on(records)
+    ledger.record(Manifest("model", dimension=1))
+    journal = journal_of(ledger)
+    journal.unfinished()
+    journal.begin([prepared("a")])
+    manifest = records.nodes["manifest"]
+    journal.finish()
+    records.nodes["manifest"] = manifest
+    again = ledger_on(records)
+    assert again.at_rest() is None
+    again.refresh()
+    assert again.at_rest() == 1
 
 
 def test_a_second_writer_is_noticed_and_nothing_of_the_first_is_lost(records: Records) -> None:

@@ -12,6 +12,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -68,6 +69,26 @@ def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Ope
         kb.add([Document(text="leave")])
     with pytest.raises(ConfigurationError, match="tokenizer"):
         open_kb(tokenizer=Tokenizer(language="german"))
+
+
+def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
+    open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
+    with pytest.raises(ConfigurationError, match="require_scope"):
+        open_kb()
+    with pytest.raises(ModelMismatchError):
+        open_kb(require_scope=True, embed_model=MockEmbedding(16))
+    kb = open_kb(require_scope=True)
+    kb.add([Document(text="leaves")], scope=Scope("acme"))
+    assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
+
+
+def test_who_requires_a_scope_for_the_first_document_requires_it_of_everybody(
+    open_kb: Open,
+) -> None:
+    with open_kb(), open_kb(require_scope=True) as kb:
+        kb.add([Document(text="leave")], scope=Scope("acme"))
+    with pytest.raises(ConfigurationError, match="require_scope"):
+        open_kb()
 
 
 @EMBEDDED

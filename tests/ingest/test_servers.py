@@ -1,12 +1,14 @@
 """A knowledge base on servers, which can be away."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.write_lock import WriteLock
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from tests.servers.forwarder import Forwarder
 
@@ -81,3 +83,34 @@ def test_it_works_on_a_server(open_kb: Open) -> None:
     assert kb.count() == 69
     assert kb.add(documents).unchanged == 68
     assert len(kb.retriever("keyword", top_k=100).retrieve("leave")) == 70
+
+
+@ON_SERVERS
+def test_writers_in_several_processes_lose_nothing(
+    open_kb: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Threads that share no lock, nor anything else, are as good as processes.
+    monkeypatch.setattr("llama_retrieval_ext.ingest.place.lock_of", lambda _: WriteLock())
+    kbs = [open_kb() for _ in range(2)]
+
+    def write(writer: int) -> None:
+        for number in range(4):
+            document = Document(id_=f"{writer}-{number}", text=f"leave {writer} {number}")
+            until_added(kbs[writer], document)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    assert len(kbs[0].documents()) == kbs[1].count() == 8
+    hits = kbs[0].retriever("keyword", top_k=50).retrieve("leave")
+    assert {hit.node.ref_doc_id for hit in hits} == {f"{n // 4}-{n % 4}" for n in range(8)}
+
+
+def until_added(kb: KnowledgeBase, document: Document) -> None:
+    for _ in range(50):
+        try:
+            kb.add([document], show_progress=False).raise_for_failures()
+        except StoreUnavailableError as error:
+            assert "another process has written" in str(error)  # noqa: PT017 - it may not come
+        else:
+            return
+    pytest.fail(f"{document.id_} could not be added in 50 attempts")

@@ -1,5 +1,6 @@
 """`Mirror`: a ledger's tables in memory, whose every change is written to a server first."""
 
+import secrets
 import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from llama_retrieval_ext.ingest.companion.rows import (
     unused,
 )
 from llama_retrieval_ext.ingest.database import Database
-from llama_retrieval_ext.ingest.schema import SCHEMA
+from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES, SCHEMA
 
 Rows: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -44,11 +45,11 @@ _TRIGGERS = [
 class Mirror(Database):
     """The tables of a ledger whose lasting place is a companion.
 
-    A transaction is over when the companion has its changes. Before there is a dimension nothing is
-    written there, and the manifest is here alone. What others write is seen by `refresh`.
+    A transaction is over when the companion has its changes. What others write is seen by
+    `refresh`.
 
-    One process may write at a time. Another one is noticed, when its writes come between two of
-    this one's.
+    One process may write at a time. Another one is noticed, when its writes come between those of
+    this one.
 
     Args:
         companion: Where the records are.
@@ -61,6 +62,7 @@ class Mirror(Database):
         self._companion = companion
         self._is_loaded = False
         self._redo: dict[str, str] = {}
+        self._own_stamp = ""
         told = self._told()
         super().__init__(None, SCHEMA + _CHANGED)
         with super().transaction() as connection:
@@ -68,9 +70,38 @@ class Mirror(Database):
             _set_triggers(connection)
         self._state, self._rows = told.state, told.rows
 
-    def at_rest(self) -> int | None:
-        """How many nodes all documents have, as last read; None if some are being written."""
-        return None if self._state.in_motion else self._state.n_nodes
+    def counts(self) -> tuple[int, int]:
+        """How many documents are being written and how many nodes all have, as last read."""
+        with self._lock:
+            if self._is_loaded:
+                # Who died before the manifest was written has left it behind the documents.
+                ((in_motion, n_nodes),) = self.rows(IN_MOTION_AND_NODES)
+                return int(str(in_motion)), int(str(n_nodes))
+            return self._state.in_motion, self._state.n_nodes
+
+    def another_s_motion(self) -> str:
+        """What tells that another one was writing when it was last read; empty if none was.
+
+        It is another text each time that one has written, until it is done or dead.
+        """
+        with self._lock:
+            is_own = self._state.stamp == self._own_stamp
+            return self._state.stamp if self._state.in_motion and not is_own else ""
+
+    def claim(self) -> None:
+        """Say that what others have left half done is this one's to settle, so that others wait.
+
+        Raises:
+            StoreUnavailableError: Somebody else was faster.
+        """
+        with self._lock:
+            in_motion, _ = self.counts()
+            if not in_motion or self._state.stamp == self._own_stamp:
+                return
+            self._check_alone()
+            with super().transaction() as connection:
+                self._write_manifest(connection)
+            self._check_alone()
 
     def is_current(self) -> bool:
         """Whether nobody has written since it was last read."""
@@ -91,10 +122,12 @@ class Mirror(Database):
             records = self._companion.read_all() if told.rows else {}
             with super().transaction() as connection:
                 _fill(connection, told, records)
+                # Where the manifest was removed it comes back with the next dimension alone.
+                self._rows = _manifest_rows(connection)
             self._redo = redo_names(records)
             self._companion.delete_later(unused(records))
             # As it was before the others were read: what was written meanwhile is seen next time.
-            self._state, self._rows, self._is_loaded = told.state, told.rows, True
+            self._state, self._is_loaded = told.state, True
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
@@ -117,20 +150,27 @@ class Mirror(Database):
     def _write_through(self, connection: sqlite3.Connection) -> None:
         changed = connection.execute("SELECT tenant, kb, ref FROM changed").fetchall()
         connection.execute("DELETE FROM changed")
-        rows = _manifest_rows(connection)
-        if not _has_dimension(rows) or (not changed and rows == self._rows):
+        if not changed and _manifest_rows(connection) == self._rows:
             return
+        self._check_alone()
+        self._write_documents([document_texts(connection, key) for key in changed])
+        self._check_alone()  # what was written may have taken a while
+        # Last: who reads it earlier would take what is there for all there is.
+        self._write_manifest(connection)
+        self._companion.tidy()
+
+    def _write_manifest(self, connection: sqlite3.Connection) -> None:
+        state = self._next_state(connection)
+        self._own_stamp = state.stamp
+        self._companion.write({MANIFEST: manifest_text(connection, state)})
+        self._state, self._rows = state, _manifest_rows(connection)
+
+    def _check_alone(self) -> None:
         if self._told().state != self._state:
             raise StoreUnavailableError(
                 "another process has written to this knowledge base at the same time; let one "
                 "process write at a time, and do this again"
             )
-        self._write_documents([document_texts(connection, key) for key in changed])
-        state = self._next_state(connection)
-        # Last: who reads it earlier would take what is there for all there is.
-        self._companion.write({MANIFEST: manifest_text(connection, state)})
-        self._state, self._rows = state, rows
-        self._companion.tidy()
 
     def _write_documents(self, documents: Sequence[Texts]) -> None:
         outdated = [self._redo.pop(each.name) for each in documents if each.name in self._redo]
@@ -145,13 +185,10 @@ class Mirror(Database):
                 self._redo[each.name] = each.redo_name
 
     def _next_state(self, connection: sqlite3.Connection) -> State:
-        generation = self._state.generation + 1
+        stamp = secrets.token_hex(8)
         if not self._is_loaded:  # it is opened, and only the manifest changes
-            return replace(self._state, generation=generation)
-        query = (
-            "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
-        )
-        return State(generation, *connection.execute(query).fetchone())
+            return replace(self._state, stamp=stamp)
+        return State(stamp, *connection.execute(IN_MOTION_AND_NODES).fetchone())
 
     def _told(self) -> Told:
         text = self._companion.read(MANIFEST)
@@ -178,7 +215,3 @@ def _set_triggers(connection: sqlite3.Connection) -> None:
 
 def _manifest_rows(connection: sqlite3.Connection) -> Rows:
     return tuple(connection.execute("SELECT key, value FROM manifest ORDER BY key").fetchall())
-
-
-def _has_dimension(rows: Rows) -> bool:
-    return any(key == "dimension" and value != "null" for key, value in rows)

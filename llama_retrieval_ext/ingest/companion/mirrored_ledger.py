@@ -1,8 +1,13 @@
 """`MirroredLedger`: the ledger of a knowledge base on a server."""
 
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Final
+
 from llama_retrieval_ext.ingest.companion.mirror import Mirror
-from llama_retrieval_ext.ingest.ledger import Ledger
-from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.ledger import Ledger, strangers
+
+_LOOK_AGAIN_S: Final = 0.1
 
 
 class MirroredLedger(Ledger):
@@ -10,23 +15,16 @@ class MirroredLedger(Ledger):
 
     Args:
         mirror: Its tables.
+        held: How many nodes the store holds.
+        patience_s: After so long without a sign of it another writer counts as dead. It gives one
+            before and after each batch.
     """
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: Mirror, *, held: Callable[[], int], patience_s: float = 0.0) -> None:
         super().__init__(mirror)
         self._mirror = mirror
-        self._admitted: tuple[Manifest, str] | None = None
-
-    def admit(self, asked: Manifest, where: str) -> bool:
-        """Let in who opens the knowledge base; False if it is not set up yet.
-
-        Raises:
-            StoreFormatError: It was written by a newer version.
-            ModelMismatchError: It was made with another embedding model.
-            ConfigurationError: It was made with other settings.
-        """
-        self._admitted = asked, where
-        return super().admit(asked, where)
+        self._held = held
+        self._patience_s = patience_s
 
     def refresh(self) -> None:
         """See what others have written.
@@ -41,9 +39,42 @@ class MirroredLedger(Ledger):
         if recorded is not None and self._admitted is not None:
             recorded.opened(*self._admitted)
 
+    def refresh_to_write(self) -> None:
+        """See what others have written, once none is writing, or who was is dead.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+            ModelMismatchError: Since it was opened, somebody has set it up with another model.
+            ConfigurationError: Likewise, with other settings.
+        """
+        seen, deadline = "", 0.0
+        while True:
+            self.refresh()
+            motion = self._mirror.another_s_motion()
+            if motion != seen:
+                seen, deadline = motion, monotonic() + self._patience_s
+            if not motion or monotonic() >= deadline:
+                self._mirror.claim()
+                return
+            sleep(_LOOK_AGAIN_S)
+
+    def record_dimension(self, dimension: int) -> None:
+        """Keep the dimension of the vectors, before the first is stored.
+
+        Raises:
+            StoreFormatError: The store is not empty: since it was opened its ledger was removed.
+            ConfigurationError: Since it was opened, somebody has set it up otherwise.
+            ModelMismatchError: Likewise, with another embedding model.
+        """
+        held = self._held()
+        if held and self.dimension() is None:
+            raise strangers("the store", held)
+        super().record_dimension(dimension)
+
     def at_rest(self) -> int | None:
         """How many nodes the store must hold; None while something is being written."""
-        return self._mirror.at_rest()
+        in_motion, n_nodes = self._mirror.counts()
+        return None if in_motion else n_nodes
 
     def is_current(self) -> bool:
         """Whether nobody has written since it was last read."""

@@ -23,12 +23,12 @@ class State:
     """What the manifest's record says about all others.
 
     Attributes:
-        generation: How often something was written.
+        stamp: Another one each time that something was written; empty before the first time.
         in_motion: How many documents are being written.
         n_nodes: How many nodes all documents have.
     """
 
-    generation: int = 0
+    stamp: str = ""
     in_motion: int = 0
     n_nodes: int = 0
 
@@ -66,7 +66,7 @@ class Texts:
 def manifest_text(connection: sqlite3.Connection, state: State) -> str:
     """The manifest's record."""
     rows = connection.execute("SELECT key, value FROM manifest ORDER BY key").fetchall()
-    return json.dumps([[state.generation, state.in_motion, state.n_nodes], rows])
+    return json.dumps([[state.stamp, state.in_motion, state.n_nodes], rows])
 
 
 def manifest_told(text: str) -> Told:
