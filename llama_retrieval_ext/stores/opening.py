@@ -18,6 +18,7 @@ from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
+from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
@@ -42,6 +43,7 @@ def open_store(
     url: str,
     *,
     tokenizer: Tokenizer | None = None,
+    distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
 ) -> EngineStore:
     """The store that a URL names, opened or created; whoever opens it closes it.
@@ -52,6 +54,8 @@ def open_store(
             ``elasticsearch://host:9200/index``. Credentials are named in the URL's query by the
             environment variables that hold them.
         tokenizer: For keyword search; None for what the store has recorded, or the default.
+        distance: How embeddings are compared: ``cosine``, ``dot`` or ``euclid``; None for what the
+            store has recorded, or cosine.
         store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
             its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
             fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``. The embedded
@@ -77,11 +81,11 @@ def open_store(
                 f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
                 "leave store_params out"
             )
-        return EmbeddedVectorStore(place, tokenizer=tokenizer)
+        return EmbeddedVectorStore(place, tokenizer=tokenizer, distance=distance)
     if place and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
         opened: EngineStore = getattr(opening, f"open_{extra}")(
-            url, tokenizer=tokenizer, store_params=store_params
+            url, tokenizer=tokenizer, distance=distance, store_params=store_params
         )
         return opened
     schemes = (_EMBEDDED, *_SERVERS)

@@ -8,6 +8,7 @@ from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.generic import GenericBackend
@@ -98,3 +99,25 @@ def test_an_index_over_the_embedded_store_is_asked_natively() -> None:
 def test_anything_else_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected a URL, a LlamaIndex vector store"):
         source_of(3)  # type: ignore[arg-type]
+
+
+def test_a_store_compares_embeddings_as_it_is_told_when_it_is_made(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'dot'}"
+    with open_store(url, distance="dot") as store:
+        store.add([TextNode(id_="n1", text="年假", embedding=[3.0, 4.0])])
+        (found,) = backend_for(store).dense([3.0, 4.0], Search(top_k=1)).function()
+        assert found.score == pytest.approx(25.0)
+    with pytest.raises(ConfigurationError, match="distance"):
+        open_store(url, distance="cosine")
+
+
+@pytest.mark.parametrize(
+    ("client", "url"),
+    [("qdrant_client", "qdrant::memory:"), ("pymilvus", "milvus:{folder}/dot.db")],
+)
+def test_so_does_a_store_of_another_engine(client: str, url: str, tmp_path: Path) -> None:
+    pytest.importorskip(client)
+    with open_store(url.format(folder=tmp_path), distance="dot") as store:
+        store.add([TextNode(id_="n1", text="年假", embedding=[3.0, 4.0])])
+        (found,) = backend_for(store).dense([3.0, 4.0], Search(top_k=1)).function()
+        assert found.score == pytest.approx(25.0)
