@@ -48,15 +48,17 @@ class Location:
         if place.startswith("//"):
             host, route, database = _on_server(place, _PORTS.get(engine))
             collection = route.rpartition("/")[2]
-            identity = (engine, host, route or _COLLECTION, database)
-            return cls(engine, collection, None, True, identity)  # noqa: FBT003
+            place_there = (engine, host, route or _COLLECTION, database)
+            return cls(engine, collection, None, True, place_there)  # noqa: FBT003
+        if not place:
+            return cls("", "", None, False, None)  # noqa: FBT003
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY or engine not in _ON_THIS_MACHINE:
             return cls(engine, collection, None, False, None)  # noqa: FBT003
         path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
-        identity = (engine, path, collection or _COLLECTION)
-        return cls(engine, collection, path, False, identity)  # noqa: FBT003
+        place_here = (engine, path, collection or _COLLECTION)
+        return cls(engine, collection, path, False, place_here)  # noqa: FBT003
 
     @property
     def is_in_memory(self) -> bool:
