@@ -29,9 +29,16 @@ def ingest(
     embed_model: EmbedModel = "local",
     tenant: Tenant = None,
     kb_id: KbId = None,
+    require_scope: Annotated[
+        bool,
+        typer.Option(
+            "--require-scope",
+            help="Make one that nobody can use without --tenant or --kb-id; then always needed.",
+        ),
+    ] = False,
 ) -> None:
     """Put files into a knowledge base: text, Markdown, HTML, PDF, DOCX, CSV."""
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Place(kb, embed_model, tenant, kb_id, require_scope)
     reading = read(paths, place)
     with place.open() as opened:
         add(opened, reading, place)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.location import Location
 
 Url = Annotated[
@@ -47,6 +48,7 @@ class Place:
     embed_model: str
     tenant_id: str | None = None
     kb_id: str | None = None
+    require_scope: bool = False
 
     @property
     def folder(self) -> Path | None:
@@ -64,10 +66,18 @@ class Place:
         """The knowledge base, made if it is not there and need not be.
 
         Raises:
-            ConfigurationError: It must be there, and is not.
+            ConfigurationError: It must be there, and is not; or it needs a scope and has none.
         """
+        if self.require_scope and self.scope is None:
+            raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
         model = ext.resolve_embed_model(self.embed_model)
-        return ext.KnowledgeBase.open(self.url, embed_model=model, must_exist=must_exist)
+        return ext.KnowledgeBase.open(
+            self.url,
+            embed_model=model,
+            # Who only asks, and has a scope, may ask either kind.
+            require_scope=self.require_scope or (must_exist and self.scope is not None),
+            must_exist=must_exist,
+        )
 
     def reopen(self) -> "ext.KnowledgeBase":
         """The knowledge base, which must be there: a typing error must not make an empty one.

@@ -52,7 +52,8 @@ class Manifest:
             )
         if self.require_scope and not asked.require_scope:
             raise ConfigurationError(
-                f"{where} was made with require_scope=True; open it so, and give queries a scope"
+                f"{where} was made with require_scope=True; open it so, and give queries a scope "
+                "(on the command line: --tenant or --kb-id, and to ingest --require-scope)"
             )
         if self.dimension is None:  # nothing has been indexed yet
             return replace(self, tokenizer=asked.tokenizer)

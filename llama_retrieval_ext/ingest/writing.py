@@ -58,13 +58,14 @@ class Writer:
         """
         with self.lock:
             self.settle()
-            outcomes = self._journal.begin(documents)
-            begun = [
-                each
-                for each, outcome in zip(documents, outcomes, strict=True)
-                if outcome in (Outcome.ADDED, Outcome.UPDATED)
-            ]
+            begun: list[Prepared] = []
             try:
+                outcomes = self._journal.begin(documents)
+                begun += [
+                    each
+                    for each, outcome in zip(documents, outcomes, strict=True)
+                    if outcome in (Outcome.ADDED, Outcome.UPDATED)
+                ]
                 written = dict(zip((each.key for each in begun), self._put(begun), strict=True))
                 self._complete()
             except BaseException:

@@ -183,6 +183,24 @@ def test_tenants_do_not_see_each_other(run: Run, tmp_path: Path, handbook: Path)
     assert best(run, "leave", "--kb", url, "--tenant", "acme", "--kb-id", "other") == []
 
 
+def test_one_that_requires_a_scope_is_used_with_one_only(
+    run: Run, tmp_path: Path, handbook: Path
+) -> None:
+    url, acme = f"embedded:{tmp_path / 'kb'}", ("--tenant", "acme")
+    bare = run("ingest", handbook, "--kb", url, "--require-scope")
+    assert (bare.returncode, "--tenant" in bare.stderr) == (1, True)
+    assert run("ingest", handbook, "--kb", url, "--require-scope", *acme).returncode == 0
+    for command in (("search", "leave"), ("ingest", handbook), ("ingest", handbook, *acme)):
+        refused = run(*command, "--kb", url)
+        assert (refused.returncode, "--require-scope" in refused.stderr) == (1, True)
+    assert best(run, "annual leave", "--kb", url, *acme)[0] == "leave.md"
+    assert best(run, "annual leave", "--kb", url, "--tenant", "globex") == []
+
+
+def test_a_url_without_a_place_is_told(run: Run, handbook: Path) -> None:
+    assert "names no store" in run("ingest", handbook, "--kb", "qdrant").stderr
+
+
 def test_row_that_its_file_no_longer_has_is_not_found(run: Run, url: str, handbook: Path) -> None:
     rows = ["name,role", "Ann,welder", "Bob,crane operator"]
     (handbook / "staff.csv").write_text("\n".join(rows))

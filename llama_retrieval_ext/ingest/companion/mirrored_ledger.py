@@ -1,5 +1,6 @@
 """`MirroredLedger`: the ledger of a knowledge base on a server."""
 
+import logging
 from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final
@@ -8,6 +9,8 @@ from llama_retrieval_ext.ingest.companion.mirror import Mirror
 from llama_retrieval_ext.ingest.ledger import Ledger, strangers
 
 _LOOK_AGAIN_S: Final = 0.1
+_TOLD_AFTER_S: Final = 2.0
+_logger = logging.getLogger(__name__)
 
 
 class MirroredLedger(Ledger):
@@ -47,15 +50,23 @@ class MirroredLedger(Ledger):
             ModelMismatchError: Since it was opened, somebody has set it up with another model.
             ConfigurationError: Likewise, with other settings.
         """
-        seen, deadline = "", 0.0
+        seen, since = "", 0.0
+        is_told = False
         while True:
             self.refresh()
             motion = self._mirror.another_s_motion()
             if motion != seen:
-                seen, deadline = motion, monotonic() + self._patience_s
-            if not motion or monotonic() >= deadline:
+                seen, since = motion, monotonic()
+            if not motion or monotonic() - since >= self._patience_s:
                 self._mirror.claim()
                 return
+            if not is_told and monotonic() - since > _TOLD_AFTER_S:
+                _logger.warning(
+                    "another process is writing to this knowledge base, or died while it was: "
+                    "waiting, for %g seconds without a sign of it",
+                    self._patience_s,
+                )
+                is_told = True
             sleep(_LOOK_AGAIN_S)
 
     def record_dimension(self, dimension: int) -> None:
