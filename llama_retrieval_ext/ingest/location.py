@@ -50,7 +50,6 @@ class Location:
             collection = route.rpartition("/")[2]
             place_there = (engine, host, route or _COLLECTION, database)
             return cls(engine, collection, None, True, place_there)  # noqa: FBT003
-
         if not place:
             return cls("", "", None, False, None)  # noqa: FBT003
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
