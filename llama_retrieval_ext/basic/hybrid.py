@@ -92,12 +92,7 @@ class HybridRetriever(StoreRetriever):
         keyword = KeywordRetriever(self.backend)
         self.pushdown = pushdown
         if pushdown:
-            check_native(
-                self.backend.capabilities.fusions,
-                self.fusion,
-                self.weights,
-                engine=self.backend.describe()["engine"],
-            )
+            self._check_native()
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -121,6 +116,7 @@ class HybridRetriever(StoreRetriever):
         """The hits from one request; None where that is not to be had."""
         text = query.query_str
         if self.pushdown:
+            self._check_native()  # again: a collection may have been made with another distance
             vector, keyword = (self.weights[leg] for leg in LEGS)
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
@@ -136,6 +132,14 @@ class HybridRetriever(StoreRetriever):
             yield from step("search in one round trip", searched_at_once(self.backend, both))
         )
         return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
+
+    def _check_native(self) -> None:
+        check_native(
+            self.backend.capabilities.fusions,
+            self.fusion,
+            self.weights,
+            engine=self.backend.describe()["engine"],
+        )
 
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         searches: list[Asked] = []

@@ -31,9 +31,17 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run one last coroutine, then end the loop and the thread."""
-        if last is not None:
-            asyncio.run_coroutine_threadsafe(last, self._loop).result()
+        """Run one last coroutine and cancel the others, then end the loop and the thread."""
+        asyncio.run_coroutine_threadsafe(_ended(last), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
+    if last is not None:
+        await last
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()  # whoever waits for one would wait for ever
+    await asyncio.gather(*others, return_exceptions=True)
