@@ -110,6 +110,14 @@ class HybridRetriever(StoreRetriever):
     def _has_one_round_trip(self) -> bool:
         return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 
+    def _check_native(self) -> None:
+        check_native(
+            self.backend.capabilities.fusions,
+            self.fusion,
+            self.weights,
+            engine=self.backend.describe()["engine"],
+        )
+
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int
     ) -> Plan[list[Hit] | None]:
@@ -132,14 +140,6 @@ class HybridRetriever(StoreRetriever):
             yield from step("search in one round trip", searched_at_once(self.backend, both))
         )
         return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
-
-    def _check_native(self) -> None:
-        check_native(
-            self.backend.capabilities.fusions,
-            self.fusion,
-            self.weights,
-            engine=self.backend.describe()["engine"],
-        )
 
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         searches: list[Asked] = []
