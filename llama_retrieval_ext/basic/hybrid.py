@@ -93,12 +93,7 @@ class HybridRetriever(StoreRetriever):
         keyword = KeywordRetriever(self.backend)
         self.pushdown = pushdown
         if pushdown:
-            check_native(
-                self.backend.capabilities.fusions,
-                self.fusion,
-                self.weights,
-                engine=self.backend.describe()["engine"],
-            )
+            self._check_native()
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -116,12 +111,21 @@ class HybridRetriever(StoreRetriever):
     def _has_one_round_trip(self) -> bool:
         return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 
+    def _check_native(self) -> None:
+        check_native(
+            self.backend.capabilities.fusions,
+            self.fusion,
+            self.weights,
+            engine=self.backend.describe()["engine"],
+        )
+
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int
     ) -> Plan[list[Hit] | None]:
         """The hits from one request; None where that is not to be had."""
         text = query.query_str
         if self.pushdown:
+            self._check_native()  # again: a collection may have been made with another distance
             vector, keyword = (self.weights[leg] for leg in LEGS)
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)

@@ -130,6 +130,11 @@ class Dense:
     embedding: tuple[float, ...]
     search: Search
 
+    @property
+    def sought(self) -> "Sought":
+        """The embedding."""
+        return self.embedding
+
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
@@ -138,8 +143,15 @@ class Keyword:
     text: str
     search: Search
 
+    @property
+    def sought(self) -> "Sought":
+        """The text."""
+        return self.text
+
 
 Asked: TypeAlias = Dense | Keyword
+# What a vector search looks for, or a keyword search.
+Sought: TypeAlias = Sequence[float] | str
 
 
 def dense_and_keyword(embedding: Sequence[float], text: str, search: Search) -> list[Asked]:

@@ -74,10 +74,11 @@ class Modes(Generic[N, W]):
         keyword = self.wanted(_first(query.sparse_top_k, top_k), nodes)
         most = _first(query.hybrid_top_k, top_k)
 
-        def one(rankings: tuple[list[Found], list[Found]]) -> list[Found]:
-            return fused(*rankings, alpha=query.alpha, top_k=most)
+        def one(rankings: list[list[Found]]) -> list[Found]:
+            near, sharing = rankings
+            return fused(near, sharing, alpha=query.alpha, top_k=most)
 
-        both = self.call(lambda: self.searcher.both(embedding, text, dense=dense, keyword=keyword))
+        both = self.call(lambda: self.searcher.batch([(embedding, dense), (text, keyword)]))
         return both.then(one)
 
     def _diverse(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from llama_retrieval_ext.stores.backend import Sought
+
 W_contra = TypeVar("W_contra", contravariant=True)
 
 # A ranking, or the engine's steps to one: whoever carries them out knows.
@@ -23,10 +25,8 @@ class Searcher(Protocol[W_contra]):
         """Nodes that share terms with a text, by BM25; each has a score above 0."""
         ...
 
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: W_contra, keyword: W_contra
-    ) -> Answer:
-        """Both of the above, in one request where the engine has one."""
+    def batch(self, asked: Sequence[tuple[Sought, W_contra]]) -> Answer:
+        """Any number of the above, in as few requests as the engine can."""
         ...
 
 

@@ -141,6 +141,24 @@ def test_an_engine_without_fusion_refuses_pushdown() -> None:
         hybrid(FakeBackend(sample_nodes(MODEL), capabilities=silent), pushdown=True)
 
 
+def test_an_engine_that_was_set_up_otherwise_meanwhile_refuses_pushdown() -> None:
+    """As one does whose index another process made with another distance."""
+
+    class Changing(Fusing):
+        fusions = FUSES.fusions
+
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(FUSES, fusions=self.fusions)
+
+    backend = Changing(sample_nodes(MODEL))
+    retriever = hybrid(backend, pushdown=True)
+    assert retriever.retrieve("leave")
+    backend.fusions = ()
+    with pytest.raises(UnsupportedModeError, match="leave pushdown out"):
+        retriever.retrieve("leave")
+
+
 def test_equal_weights_scale_the_scores() -> None:
     backend = Fusing(sample_nodes(MODEL))
     whole = hybrid(backend, pushdown=True).retrieve("leave")

@@ -90,7 +90,7 @@ class ElasticsearchBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition; nothing was sent.
         """
-        wanted = [(each, self._wanted(each.search)) for each in asked]
+        wanted = [(each.sought, self._wanted(each.search)) for each in asked]
         return self._call(lambda: self.store.searcher.batch(wanted))
 
     def ids_of_both(
@@ -104,9 +104,7 @@ class ElasticsearchBackend:
         bare = replace(self._wanted(search), bare=True)
 
         def steps() -> Steps[tuple[list[ScoredId], list[ScoredId]]]:
-            near, sharing = yield from self.store.searcher.both(
-                embedding, text, dense=bare, keyword=bare
-            )
+            near, sharing = yield from self.store.searcher.batch([(embedding, bare), (text, bare)])
             return _scored(near), _scored(sharing)
 
         return self._call(steps)

@@ -23,7 +23,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -31,9 +31,23 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run one last coroutine, then end the loop and the thread."""
-        if last is not None:
-            asyncio.run_coroutine_threadsafe(last, self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        """Run one last coroutine and cancel the others, then end the loop and the thread."""
+        ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
+        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+        # The garbage collector closes stores at any line of any thread, this one's too.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            ended.result()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
         self._loop.close()
+
+
+async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
+    if last is not None:
+        await last
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()  # whoever waits for one would wait for ever
+    await asyncio.gather(*others, return_exceptions=True)

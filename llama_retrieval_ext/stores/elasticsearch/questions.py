@@ -150,7 +150,7 @@ class Added:
     def body(self) -> Json:
         """The search."""
         near, match = self.nearest.body()["knn"], self.sharing.body()
-        knn = {**near, "k": self.nearest.wanted.top_k, "boost": self.boosts[0]}
+        knn = {**near, "k": min(self.nearest.wanted.top_k, WINDOW), "boost": self.boosts[0]}
         match["query"] = {"bool": {"must": [match["query"]], "boost": self.boosts[1]}}
         return {"knn": knn, **match}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_json
 
-from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.backend import Found, Sought
 from llama_retrieval_ext.stores.elasticsearch.failures import of_status
 from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, Index
 from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text
@@ -66,30 +66,12 @@ class Searcher:
         (ranking,) = yield from self._answers([Sharing(wanted, terms)])
         return ranking
 
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
-    ) -> Steps[tuple[list[Found], list[Found]]]:
-        """Both of the above in one request.
-
-        Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the index.
-        """
-        if not (yield from self._index.known()):
-            return [], []
-        nearest = self._nearest(embedding, dense)
-        terms = asked_text(text, self._index.manifest)
-        if not terms.strip():
-            (ranking,) = yield from self._answers([nearest])
-            return ranking, []
-        near, sharing = yield from self._answers([nearest, Sharing(keyword, terms)])
-        return near, sharing
-
-    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> Steps[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Steps[list[list[Found]]]:
         """Any number of them in one request.
 
         Args:
-            asked: Each with how many it wants, and which.
+            asked: An embedding to be near to, or a text to share terms with; and how many nodes,
+                and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -102,10 +84,10 @@ class Searcher:
         found = iter((yield from self._answers(some)) if some else [])
         return [[] if each is None else next(found) for each in questions]
 
-    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
-        if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, wanted)
-        terms = asked_text(asked.text, self._index.manifest)
+    def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
+        if not isinstance(sought, str):
+            return self._nearest(sought, wanted)
+        terms = asked_text(sought, self._index.manifest)
         return Sharing(wanted, terms) if terms.strip() else None
 
     def nodes_of(self, node_ids: Sequence[str], wanted: Wanted) -> Steps[Mapping[str, BaseNode]]:
@@ -136,8 +118,8 @@ class Searcher:
         terms = asked_text(text, self._index.manifest)
         if nearest.vector is None or not terms.strip():
             # Nothing is near to zeros, and nothing shares no term: there are not two to add.
-            dense, keyword = yield from self.both(
-                embedding, text, dense=candidates, keyword=replace(wanted, top_k=WINDOW)
+            dense, keyword = yield from self.batch(
+                [(embedding, candidates), (text, replace(wanted, top_k=WINDOW))]
             )
             return fused_here(dense, keyword, how, top_k=wanted.top_k)
         added = Added(nearest, Sharing(wanted, terms), how.proportions)

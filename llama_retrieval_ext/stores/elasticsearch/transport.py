@@ -121,6 +121,11 @@ class Transport:
             answer = await loop.run(sent)
         except _ERRORS as error:
             raise meaning(error, self.connection.where) from error
+        except (RuntimeError, asyncio.CancelledError) as error:
+            if not self.closed:
+                raise
+            # Another thread closed it meanwhile: the client raises one, or its loop the other.
+            raise self._closed_error() from error
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
     def _answered(self, step: Request | Pause) -> Json:

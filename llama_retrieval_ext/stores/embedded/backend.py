@@ -72,7 +72,7 @@ class EmbeddedBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition.
         """
-        what = [(each, wanted(each.search)) for each in asked]
+        what = [(each.sought, wanted(each.search)) for each in asked]
         return Call(lambda: self.store.searcher.batch(what))
 
     def fused(

@@ -16,7 +16,7 @@ from qdrant_edge import (
     SparseVector,
 )
 
-from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.backend import Found, Sought
 from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.questions import Fusing, Question, answers, found
@@ -58,31 +58,12 @@ class Searcher:
             return []
         return self._directory.read(lambda shard: answers(shard, [question])[0], empty=[])
 
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
-    ) -> tuple[list[Found], list[Found]]:
-        """Both of the above in one request.
-
-        Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the store.
-        """
-        sharing = self._sharing(text, keyword)
-        if sharing is None:
-            return self.dense(embedding, dense), []
-
-        def ask(shard: EdgeShard) -> tuple[list[Found], list[Found]]:
-            nearest, matching = answers(shard, [self._nearest(embedding, dense), sharing])
-            return nearest, matching
-
-        nothing: tuple[list[Found], list[Found]] = ([], [])
-        return self._directory.read(ask, empty=nothing)
-
-    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> list[list[Found]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Found]]:
         """Any number of them in one request.
 
         Args:
-            asked: Each with how many it wants, and which.
+            asked: An embedding to be near to, or a text to share terms with; and how many nodes,
+                and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -158,10 +139,10 @@ class Searcher:
 
         return self._directory.read(ask, empty=[])
 
-    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
-        if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, wanted)
-        return self._sharing(asked.text, wanted)
+    def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
+        if isinstance(sought, str):
+            return self._sharing(sought, wanted)
+        return self._nearest(sought, wanted)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         query = Query.Nearest(self._vector(embedding), using=DENSE)

@@ -69,7 +69,7 @@ class MilvusBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition.
         """
-        wanted = [(each, _wanted(each.search)) for each in asked]
+        wanted = [(each.sought, _wanted(each.search)) for each in asked]
         return Call(lambda: self.store.searcher.batch(wanted))
 
     def fused(

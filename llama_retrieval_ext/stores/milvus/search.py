@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.backend import Found, Sought
 from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
@@ -73,11 +73,12 @@ class Searcher:
         question = self._sharing(text, wanted)
         return [] if question is None else ranking(self._collection, question, wanted.top_k)
 
-    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> list[list[Found]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Found]]:
         """Any number of them, those of one kind and filter in one request.
 
         Args:
-            asked: Each with how many it wants, and which.
+            asked: An embedding to be near to, or a text to share terms with; and how many nodes,
+                and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -106,10 +107,10 @@ class Searcher:
         legs = Fused((nearest, sharing), how.candidates, ranker, score)
         return fused_ranking(self._collection, legs, wanted.top_k)
 
-    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
-        if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, wanted)
-        return self._sharing(asked.text, wanted)
+    def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
+        if isinstance(sought, str):
+            return self._sharing(sought, wanted)
+        return self._nearest(sought, wanted)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question | None:
         manifest = self._collection.manifest
@@ -140,17 +141,6 @@ class Searcher:
         if (params.index_type or "").startswith("HNSW"):
             given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
         return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
-
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
-    ) -> tuple[list[Found], list[Found]]:
-        """Both of the above, one after the other.
-
-        Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the store.
-        """
-        return self.dense(embedding, dense), self.keyword(text, keyword)
 
 
 def _bm25_params(_: int) -> Mapping[str, Any]:

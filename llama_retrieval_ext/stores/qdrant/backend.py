@@ -70,7 +70,7 @@ class QdrantBackend:
         Raises:
             UnsupportedFilterError: The engine cannot evaluate a condition.
         """
-        what = [(each, wanted(each.search)) for each in asked]
+        what = [(each.sought, wanted(each.search)) for each in asked]
         searcher = self.store.searcher
         return self.store.connection.call(lambda: searcher.batch(what))
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.backend import Asked, Dense, Found
+from llama_retrieval_ext.stores.backend import Found, Sought
 from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
@@ -72,30 +72,12 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
-    def both(
-        self, embedding: Sequence[float], text: str, *, dense: Wanted, keyword: Wanted
-    ) -> Talk[tuple[list[Found], list[Found]]]:
-        """Both of the above in one request.
-
-        Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the collection.
-            UnsupportedFilterError: The server is too old for the filter.
-        """
-
-        def talk() -> Talk[tuple[list[Found], list[Found]]]:
-            nearest, sharing = self._nearest(embedding, dense), self._sharing(text, keyword)
-            questions = [nearest] if sharing is None else [nearest, sharing]
-            first, *second = yield from self._asker.rankings(questions)
-            return first, second[0] if second else []
-
-        return self._collection.if_there(talk, empty=([], []))
-
-    def batch(self, asked: Sequence[tuple[Asked, Wanted]]) -> Talk[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Talk[list[list[Found]]]:
         """Any number of them in one request.
 
         Args:
-            asked: Each with how many it wants, and which.
+            asked: An embedding to be near to, or a text to share terms with; and how many nodes,
+                and which.
 
         Raises:
             ConfigurationError: A value of an embedding is not finite.
@@ -179,10 +161,10 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
-    def _question(self, asked: Asked, wanted: Wanted) -> Question | None:
-        if isinstance(asked, Dense):
-            return self._nearest(asked.embedding, wanted)
-        return self._sharing(asked.text, wanted)
+    def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
+        if isinstance(sought, str):
+            return self._sharing(sought, wanted)
+        return self._nearest(sought, wanted)
 
     def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Question:
         filter_, params = self._filter(wanted.clause), self._params()

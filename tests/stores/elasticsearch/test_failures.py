@@ -19,7 +19,12 @@ from llama_retrieval_ext.basic.bm25 import BM25Retriever
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.errors import (
+    DeadlineExceededError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+)
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
@@ -88,7 +93,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         pass
 
 
@@ -243,6 +248,23 @@ def test_a_request_ends_at_the_time_of_the_connection(
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
             asyncio.run(hurried.aget_nodes())
         forwarder.down()
+
+
+def test_who_waits_when_the_store_is_closed_is_told(
+    store: ElasticsearchVectorStore, forwarder: Forwarder
+) -> None:
+    asyncio.run(store.aget_nodes())
+    forwarder.silent.set()
+
+    async def waiting() -> None:
+        reading = asyncio.create_task(store.aget_nodes())
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(store.close)
+        with pytest.raises((StoreClosedError, StoreUnavailableError)):
+            await asyncio.wait_for(reading, 5)
+
+    asyncio.run(waiting())
+    forwarder.down()
 
 
 def test_a_hybrid_answer_is_not_half_an_answer(
