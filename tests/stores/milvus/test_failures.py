@@ -76,7 +76,7 @@ def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
 ) -> None:
     other = BM25Retriever([TextNode(id_="m", text="leave")])
     both = (VectorRetriever(MilvusBackend(through)) | other) >> RRF()
-    assert {hit.node_id for hit in both.search(QUERY).hits} == {"a", "m"}
+    assert {hit.node_id for hit in both.search(QUERY).hits} >= {"a", "m"}
     forwarder.down()
     result = both.search(QUERY)
     assert [hit.node_id for hit in result.hits] == ["m"]
