@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.stores.backend import Sought
+from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 W_contra = TypeVar("W_contra", contravariant=True)
 
@@ -27,6 +28,16 @@ class Searcher(Protocol[W_contra]):
 
     def batch(self, asked: Sequence[tuple[Sought, W_contra]]) -> Answer:
         """Any number of the above, in as few requests as the engine can."""
+        ...
+
+
+class FusingSearcher(Searcher[W_contra], Protocol[W_contra]):
+    """Asks an engine that fuses by itself."""
+
+    def fused(
+        self, embedding: Sequence[float], text: str, wanted: W_contra, how: FusedSearch
+    ) -> Answer:
+        """The best of vector and keyword search as the engine fuses them."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from llama_index.core.schema import BaseNode
 
@@ -10,7 +10,6 @@ from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import (
-    Asked,
     Capabilities,
     Found,
     ScoredId,
@@ -21,11 +20,12 @@ from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
 from llama_retrieval_ext.stores.elasticsearch.documents import route_of
 from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
 from llama_retrieval_ext.stores.elasticsearch.request import Steps
+from llama_retrieval_ext.stores.elasticsearch.search import Searcher
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.native_fusion import FusedSearch, NativeFusion
-
-T = TypeVar("T")
+from llama_retrieval_ext.stores.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.native_fusion import NativeFusion
+from llama_retrieval_ext.stores.searcher import Answer
 
 # Scores are added up, and cosines come as (1 + cosine) / 2. Other similarities bend the scale.
 _FUSIONS: Final = (
@@ -37,12 +37,14 @@ _FUSIONS: Final = (
 )
 
 
-class ElasticsearchBackend:
+class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
     """Asks an `ElasticsearchVectorStore` for nearest nodes, for keywords, or for both at once.
 
     The rarity of a term is measured over the whole index, not over what a scope can see: a tenant's
     keyword scores tell how common its terms are among all tenants, though never a text or an id.
     Where that is too much, give each tenant an index.
+
+    Where it fuses, the keyword score of every node counts, not only of as many as are candidates.
 
     Args:
         store: The store; whoever opened it closes it.
@@ -50,9 +52,7 @@ class ElasticsearchBackend:
             raising.
     """
 
-    def __init__(self, store: ElasticsearchVectorStore, *, drop_violations: bool = False) -> None:
-        self.store = store
-        self.drop_violations = drop_violations
+    engine = "elasticsearch"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -65,33 +65,6 @@ class ElasticsearchBackend:
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )
-
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
-        """Nearest nodes to an embedding, by the store's distance.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted = self._wanted(search)
-        return self._call(lambda: self.store.searcher.dense(embedding, wanted))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
-        """Nodes that share terms with a text, by BM25 with the rarity of terms in the index.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted = self._wanted(search)
-        return self._call(lambda: self.store.searcher.keyword(text, wanted))
-
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
-        """Any number of searches in one request.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate a condition; nothing was sent.
-        """
-        wanted = [(each.sought, self._wanted(each.search)) for each in asked]
-        return self._call(lambda: self.store.searcher.batch(wanted))
 
     def ids_of_both(
         self, embedding: Sequence[float], text: str, search: Search
@@ -118,22 +91,9 @@ class ElasticsearchBackend:
         wanted = self._wanted(search)
         return self._call(lambda: self.store.searcher.nodes_of(node_ids, wanted))
 
-    def fused(
-        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
-        """The best of both as the engine adds them up.
-
-        The keyword score of every node counts, not only of as many as are candidates.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted = self._wanted(search)
-        return self._call(lambda: self.store.searcher.fused(embedding, text, wanted, how))
-
-    def describe(self) -> Mapping[str, object]:
-        """The engine, where it is, and how the index is set up; nothing is asked."""
-        return {"engine": "elasticsearch", **self.store.describe()}
+    @property
+    def _searcher(self) -> Searcher:
+        return self.store.searcher
 
     def _wanted(self, search: Search) -> Wanted:
         condition, scope = search.condition, search.scope
@@ -144,9 +104,9 @@ class ElasticsearchBackend:
             route_of(tenant_id) if self.store.routing and tenant_id is not None else None,
         )
 
-    def _call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
         transport = self.store.transport
-        return Call(lambda: transport.run(steps()), lambda: transport.arun(steps()))
+        return Call(lambda: transport.run(ask()), lambda: transport.arun(ask()))
 
 
 def _scored(found: Sequence[Found]) -> list[ScoredId]:
