@@ -97,6 +97,8 @@ class HybridRetriever(StoreRetriever):
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
+        if self._embeds and query.embedding is None:
+            self._model()  # or the leg would say that it has none
         candidates = max(self.candidates, query.top_k or 1)
         if self.pushdown or self._has_one_round_trip():
             (embedded,) = yield Together([Task("embedding", self._embed(query))])

@@ -62,12 +62,15 @@ class StoreRetriever(Retriever):
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:
             return query.embedding
+        return (yield from embed(query, self._model()))
+
+    def _model(self) -> BaseEmbedding:
         if self.embed_model is None:
             raise ConfigurationError(
                 f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
                 "that the store was filled with, or queries that carry their embedding"
             )
-        return (yield from embed(query, self.embed_model))
+        return self.embed_model
 
     def __repr__(self) -> str:
         engine = self.backend.describe()["engine"]

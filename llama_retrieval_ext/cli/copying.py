@@ -20,12 +20,21 @@ def copy(
         str,
         typer.Option("--to", metavar="URL", help="Where a copy goes.", show_default=False),
     ],
+    many_tenants: Annotated[
+        bool,
+        typer.Option(
+            "--many-tenants",
+            help="Have the engine keep what belongs to a tenant together, where the copy is made.",
+        ),
+    ] = False,
 ) -> None:
     """Copy a knowledge base to another engine, without embedding anything again.
 
     May be repeated: what is there already is left alone. The source is only read.
     """
-    report = ext.copy_knowledge_base(source, target, show_progress=sys.stderr.isatty())
+    report = ext.copy_knowledge_base(
+        source, target, many_tenants=many_tenants, show_progress=sys.stderr.isatty()
+    )
     say(str(report))
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     if report.failures:

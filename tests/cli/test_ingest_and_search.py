@@ -226,7 +226,7 @@ def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
 ) -> None:
     pytest.importorskip("qdrant_client")
     target = f"qdrant:{tmp_path / 'qdrant'}"
-    copied = run("copy", "--from", url, "--to", target)
+    copied = run("copy", "--from", url, "--to", target, "--many-tenants")
     assert (copied.returncode, copied.stderr) == (0, "")
     assert copied.stdout.startswith("3 copied, 0 unchanged; 3 nodes in ")
     assert "0 copied, 3 unchanged" in run("copy", "--from", url, "--to", target).stdout
