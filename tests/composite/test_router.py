@@ -137,11 +137,11 @@ def test_several_picked_routes_are_fused(searched: Searched) -> None:
 
 def test_r1_several_routes_are_asked_side_by_side(searched: Searched) -> None:
     for kind in (FakeRetriever, FakeAsyncRetriever):
-        given = {name: Route(kind([(name, 0.9)], delay_s=0.1), name) for name in ("a", "b", "c")}
+        given = {name: Route(kind([(name, 0.9)], delay_s=0.2), name) for name in ("a", "b", "c")}
         router = RouterRetriever(Picks(["a", "b", "c"]), given)
         began = time.perf_counter()
         assert len(searched(router, "query").hits) == 3
-        assert time.perf_counter() - began < 0.2
+        assert time.perf_counter() - began < 0.5
 
 
 @pytest.mark.parametrize("place", [-1, 3, 9])

@@ -183,7 +183,7 @@ def test_retries_stay_within_the_time_of_the_leg(fused: Composite, search: Searc
     leg = Leg("flaky", flaky, retries=99, backoff_s=0.02, timeout_s=0.15)
     began = time.perf_counter()
     search(fused(leg, works()), "query")
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 2  # all retries take 4 s at least
     assert 2 <= len(flaky.calls) <= 4
 
 
@@ -193,7 +193,7 @@ def test_a_leg_without_time_for_a_retry_fails_at_once_with_its_own_error(
     leg = Leg("broken", down(), retries=3, backoff_s=60, timeout_s=5)
     began = time.perf_counter()
     result = search(fused(leg, works()), "query")
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 2
     assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
 
 
