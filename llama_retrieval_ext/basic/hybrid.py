@@ -93,6 +93,7 @@ class HybridRetriever(StoreRetriever):
         keyword = KeywordRetriever(self.backend)
         self.pushdown = pushdown
         if pushdown:
+            self._engine = self.backend.describe()["engine"]  # once: some engines count for it
             self._check_native()
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
@@ -114,12 +115,8 @@ class HybridRetriever(StoreRetriever):
         return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 
     def _check_native(self) -> None:
-        check_native(
-            self.backend.capabilities.fusions,
-            self.fusion,
-            self.weights,
-            engine=self.backend.describe()["engine"],
-        )
+        native = self.backend.capabilities.fusions
+        check_native(native, self.fusion, self.weights, engine=self._engine)
 
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int

@@ -1,7 +1,7 @@
 """Hybrid search whose fusion is the engine's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,3 +166,21 @@ def test_equal_weights_scale_the_scores() -> None:
     assert all(
         math.isclose(a.get_score(), 2 * b.get_score()) for a, b in zip(whole, half, strict=True)
     )
+
+
+class Describing(Fusing):
+    """Counts how often it is asked about itself, which is a request on some engines."""
+
+    described = 0
+
+    def describe(self) -> Mapping[str, object]:
+        self.described += 1
+        return super().describe()
+
+
+def test_an_engine_is_not_asked_about_itself_at_every_query() -> None:
+    backend = Describing(sample_nodes(MODEL))
+    retriever = HybridRetriever(backend, embed_model=MODEL, pushdown=True)
+    backend.described = 0
+    assert retriever.retrieve(SAMPLE_QUERIES[0])
+    assert backend.described == 0
