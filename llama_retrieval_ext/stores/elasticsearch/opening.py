@@ -1,6 +1,5 @@
 """URLs that name an index, and what they mean."""
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,6 +14,7 @@ from llama_retrieval_ext.stores.elasticsearch.connection import DEFAULT_TIMEOUT_
 from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.url_parts import bracketed, seconds, secret
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _LLAMA_INDEX: Final = "llama_index.vector_stores.elasticsearch"
@@ -102,7 +102,7 @@ def parsed(url: str) -> tuple[Connection, str]:
     options = _options(parts)
     timeout_s = options.pop("timeout_s", DEFAULT_TIMEOUT_S)
     path = "".join(f"/{part}" for part in before)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = bracketed(parts.hostname)
     return Connection(
         (f"{_SCHEMES[parts.scheme]}://{host}:{port}{path}",), options, timeout_s
     ), index
@@ -139,34 +139,14 @@ def _options(parts: SplitResult) -> dict[str, Any]:
         )
     options: dict[str, Any] = {}
     if "api_key_env" in given:
-        options["api_key"] = _secret(given["api_key_env"])
+        options["api_key"] = secret(given["api_key_env"])
     if "user_env" in given or "password_env" in given:
         names = (given.get("user_env", ""), given.get("password_env", ""))
-        options["basic_auth"] = tuple(_secret(name) for name in names)
+        options["basic_auth"] = tuple(secret(name) for name in names)
     if len(options) > 1:
         raise ConfigurationError("give an API key, or a user and a password, not both")
     if "ca_certs" in given:
         options["ca_certs"] = given["ca_certs"]
     if "timeout_s" in given:
-        options["timeout_s"] = _seconds(given["timeout_s"])
+        options["timeout_s"] = seconds(given["timeout_s"])
     return options
-
-
-def _secret(name: str) -> str:
-    value = os.environ.get(name) if name else None
-    if not value:
-        raise ConfigurationError(
-            f"the URL refers to the environment variable {name!r}, which is not set; user_env and "
-            "password_env go together"
-        )
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ConfigurationError(f"timeout_s must be a positive number of seconds, got {text!r}")
-    return seconds

@@ -1,6 +1,5 @@
 """URLs of Milvus, and what they mean."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.url_parts import bracketed, seconds, secret
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 _PORT: Final = 19530
@@ -57,9 +57,9 @@ class Address:
             ConfigurationError: An environment variable is not set.
         """
         if self.token_env:
-            return _secret(self.token_env)
+            return secret(self.token_env)
         if self.user_env or self.password_env:
-            return f"{_secret(self.user_env)}:{_secret(self.password_env)}"
+            return f"{secret(self.user_env)}:{secret(self.password_env)}"
         return ""
 
 
@@ -121,15 +121,14 @@ def _server(scheme: str, place: str) -> Address:
     collection = unquote(parts.path.strip("/"))
     if not parts.hostname or not collection:
         raise ConfigurationError(f"the URL has no host or no collection; expected {_FORM}")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return Address(
         checked_name(collection),
-        url=f"{scheme}://{host}:{port}",
+        url=f"{scheme}://{bracketed(parts.hostname)}:{port}",
         db_name=options.get("db_name", ""),
         token_env=options.get("token_env", ""),
         user_env=options.get("user_env", ""),
         password_env=options.get("password_env", ""),
-        timeout_s=_seconds(options.get("timeout_s")),
+        timeout_s=_timeout_s(options),
     )
 
 
@@ -142,7 +141,7 @@ def _local(path: Path, options: Mapping[str, str]) -> Address:
     return Address(
         checked_name(options.get("collection", _COLLECTION)),
         path=path.expanduser().resolve(),
-        timeout_s=_seconds(options.get("timeout_s")),
+        timeout_s=_timeout_s(options),
     )
 
 
@@ -157,23 +156,6 @@ def _options(query: str, known: set[str]) -> dict[str, str]:
     return options
 
 
-def _secret(name: str) -> str:
-    value = os.environ.get(name) if name else None
-    if not value:
-        raise ConfigurationError(
-            f"the URL refers to the environment variable {name!r}, which is not set; user_env and "
-            "password_env go together"
-        )
-    return value
-
-
-def _seconds(text: str | None) -> float:
-    if text is None:
-        return DEFAULT_TIMEOUT_S
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ConfigurationError(f"timeout_s must be a positive number of seconds, got {text!r}")
-    return seconds
+def _timeout_s(options: Mapping[str, str]) -> float:
+    given = options.get("timeout_s")
+    return DEFAULT_TIMEOUT_S if given is None else seconds(given)

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.url_parts import bracketed
 
 MEMORY: Final = ":memory:"
 _COLLECTION: Final = "nodes"
@@ -101,8 +102,7 @@ def _server(scheme: str, place: str) -> Address:
     if not parts.hostname or not collection:
         raise ConfigurationError(f"got a server's URL without host or collection; {_ADVICE}")
     options = _options(parts.query, _SERVER_OPTIONS)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    base = "/".join([f"{scheme}://{host}:{_port(place)}", *prefix])
+    base = "/".join([f"{scheme}://{bracketed(parts.hostname)}:{_port(place)}", *prefix])
     return Address(
         unquote(collection),
         url=base,
