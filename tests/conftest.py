@@ -1,5 +1,6 @@
 """What many tests start from."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
     from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+    from tests.searching import Searched
 
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -60,6 +62,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if hosts:
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
+
+
+@pytest.fixture(params=["sync", "async"])
+def searched(request: pytest.FixtureRequest) -> "Searched":
+    if request.param == "sync":
+        return lambda retriever, query: retriever.search(query)
+    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,7 +11,6 @@ from llama_index.core.schema import (
     BaseNode,
     NodeRelationship,
     NodeWithScore,
-    QueryBundle,
     RelatedNodeInfo,
     TextNode,
 )
@@ -23,19 +22,11 @@ from llama_retrieval_ext.composite.auto_merging import AutoMergingRetriever, Mer
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
+from llama_retrieval_ext.ranking import Hit, node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched, longest_pause_s
 
 
 def related(*ids: str) -> list[RelatedNodeInfo]:
@@ -243,16 +234,7 @@ def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
 
     retriever = AutoMergingRetriever(Found(P, {"P0": 0.9}), Slow())
 
-    async def longest_pause_s() -> float:
-        task = asyncio.create_task(retriever.aretrieve("query"))
-        longest = 0.0
-        while not task.done():
-            before = time.perf_counter()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - before)
-        return longest
-
-    assert asyncio.run(longest_pause_s()) < 0.06
+    assert asyncio.run(longest_pause_s(retriever)) < 0.06
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])

@@ -1,29 +1,16 @@
 """The first retriever that finds enough answers; the others are not asked."""
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
-from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.composite.fallback import FallbackRetriever
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, HangingRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched
 
 
 def finding(n: int, name: str) -> FixedRetriever:

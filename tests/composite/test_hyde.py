@@ -1,8 +1,6 @@
 """`HyDERetriever`: one retriever, asked with imagined answers."""
 
-import asyncio
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +8,7 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.composite.hyde import HyDERetriever
 from llama_retrieval_ext.composite.hyde_mode import HyDEMode
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ranking import SearchResult, node_ids
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.rewriting.hyde import HyDE
@@ -21,8 +19,7 @@ from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-
-Searched = Callable[[Retriever, str], SearchResult]
+from tests.searching import Searched
 
 
 class EndlessLLM(ScriptedLLM):
@@ -34,13 +31,6 @@ class EndlessLLM(ScriptedLLM):
     def _next(self, prompt: str) -> tuple[float, str | BaseException]:
         question = prompt.partition("Question: ")[2].partition("\nPassage:")[0]
         return 0.0, f"{question} is regulated."
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 @pytest.fixture

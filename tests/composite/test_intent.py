@@ -1,11 +1,9 @@
 """The kind of a question, and how it changes the retrieval."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.composite.intent import (
@@ -22,23 +20,13 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
 from llama_retrieval_ext.stages.algebra.branches import branches
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ
 from llama_retrieval_ext.stages.refining.top import Top
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
-
+from tests.searching import Searched
 
 INTENTS: Mapping[str, Sequence[str]] = {
     "exact": (

@@ -1,6 +1,5 @@
 """What asks a language model, with a real client of LlamaIndex's and a server that misbehaves."""
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 
@@ -15,12 +14,11 @@ from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from tests.searching import Searched
 from tests.servers.openai import Failure, FakeOpenAI, Never, Reply
 
-Searched = Callable[[Retriever, str | Query], SearchResult]
 Connected = Callable[..., LLM]
 
 THOUGHT = "<think>The user asks about leave.\n1. Or lunch?\nDoc: 2, Relevance: 1</think>\n"
@@ -38,13 +36,6 @@ bad_replies = pytest.mark.parametrize(("reply", "reason"), BAD, ids=[str(bad) fo
 def limit_s(reply: Reply) -> float:
     """Long enough for a server that answers, on a busy machine too."""
     return 0.5 if isinstance(reply, Never) else 30.0
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 @pytest.fixture

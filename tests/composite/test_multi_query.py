@@ -1,8 +1,6 @@
 """`MultiQueryRetriever`: one retriever, the query in several wordings."""
 
-import asyncio
 import json
-from collections.abc import Callable
 
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
@@ -11,7 +9,7 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.multi_query import MultiQueryRetriever
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
-from llama_retrieval_ext.ranking import SearchResult, node_ids
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.rewriting.multi_query import MultiQuery
@@ -21,8 +19,7 @@ from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-
-Searched = Callable[[Retriever, str], SearchResult]
+from tests.searching import Searched
 
 
 class EndlessLLM(ScriptedLLM):
@@ -43,13 +40,6 @@ class PickyRetriever(FakeRetriever):
         if query_bundle.query_str == "days off":
             raise ConnectionError("down")
         return super()._retrieve(query_bundle)
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.fusions.borda import Borda
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
@@ -32,16 +31,9 @@ from llama_retrieval_ext.testing.fake_retrievers import (
 )
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.searching import Searched
 
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
 Fresh = Callable[[], list[BaseRetriever]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 def two() -> list[BaseRetriever]:

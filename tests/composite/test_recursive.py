@@ -22,21 +22,12 @@ from llama_index.core.schema import (
 from llama_retrieval_ext.composite.recursive import RecursiveRetriever
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched, longest_pause_s
 
 
 class Linked(FakeRetriever):
@@ -274,16 +265,7 @@ def test_c2_the_event_loop_is_free_meanwhile() -> None:
     root = Linked(*((f"->s{n}", 0.9) for n in range(3)), delay_s=0.05)
     retriever = RecursiveRetriever("root", {"root": root, **slow})
 
-    async def longest_pause_s() -> float:
-        task = asyncio.create_task(retriever.aretrieve("query"))
-        longest = 0.0
-        while not task.done():
-            before = time.perf_counter()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - before)
-        return longest
-
-    assert asyncio.run(longest_pause_s()) < 0.06
+    assert asyncio.run(longest_pause_s(retriever)) < 0.06
 
 
 def test_a_branch_that_fails_leaves_the_reference(searched: Searched) -> None:

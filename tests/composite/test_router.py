@@ -28,7 +28,6 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import Max
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -39,15 +38,7 @@ from llama_retrieval_ext.testing.fake_retrievers import (
 )
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched, longest_pause_s
 
 
 @dataclass
@@ -396,16 +387,7 @@ def test_r7_a_blocking_selector_leaves_the_event_loop_free() -> None:
 
     router = RouterRetriever(Blocks(1), routes())
 
-    async def longest_pause_s() -> float:
-        task = asyncio.create_task(router.aretrieve("query"))
-        longest = 0.0
-        while not task.done():
-            before = time.perf_counter()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - before)
-        return longest
-
-    assert asyncio.run(longest_pause_s()) < 0.06
+    assert asyncio.run(longest_pause_s(router)) < 0.06
 
 
 def test_a_cascade_of_selectors_routes(searched: Searched) -> None:

@@ -1,7 +1,7 @@
 """Legs asked together: what fails is left out, what is shared is done once, nothing is changed."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -14,12 +14,11 @@ from llama_retrieval_ext.errors import ConfigurationError, ScoreError, TooFewLeg
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
+from llama_retrieval_ext.ranking import Hit, node_ids
 from llama_retrieval_ext.stages.algebra.branches import branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
@@ -28,15 +27,7 @@ from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, HangingRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from llama_index.core.base.response.schema import Response
@@ -22,7 +22,7 @@ from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
+from llama_retrieval_ext.ranking import Hit, node_ids
 from llama_retrieval_ext.stages.algebra.branches import branches
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
@@ -30,15 +30,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched
 
 
 class Nodes(Retriever):

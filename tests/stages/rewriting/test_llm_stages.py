@@ -1,6 +1,5 @@
 """Whatever a model answers, or does not, the query itself is still answered."""
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -57,13 +56,6 @@ USEFUL: dict[str, str] = {
     "broken JSON": '["How much vacation is there", "and ho',
     "prose": "The question is about vacation and how much of it there is",
 }
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Callable[[Retriever, Query], SearchResult]:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
 
 
 @pytest.fixture(params=BUILDS)

@@ -1,32 +1,20 @@
 """The query is asked in other words too."""
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 from llama_index.core.llms import LLM
-from llama_index.core.schema import QueryBundle, TextNode
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.rewriting.multi_query import MultiQuery
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-
-Searched = Callable[[Retriever, str | QueryBundle], SearchResult]
-
-
-@pytest.fixture(params=["sync", "async"])
-def searched(request: pytest.FixtureRequest) -> Searched:
-    if request.param == "sync":
-        return lambda retriever, query: retriever.search(query)
-    return lambda retriever, query: asyncio.run(retriever.asearch(query))
+from tests.searching import Searched
 
 
 @pytest.fixture
