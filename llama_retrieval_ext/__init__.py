@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ, Max
     from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
     from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
+    from llama_retrieval_ext.stages.refining.collapse import Collapse
     from llama_retrieval_ext.stages.refining.dedupe import Alike, Dedupe
     from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
     from llama_retrieval_ext.stages.refining.mmr import MMR
@@ -113,6 +114,7 @@ __all__ = [
     "CascadeSelector",
     "Choice",
     "CircuitOpenError",
+    "Collapse",
     "CombMNZ",
     "CompositionError",
     "ConfigurationError",
@@ -218,6 +220,7 @@ _MODULES = {
     "Borda": "stages.fusions.borda",
     "CascadeSelector": "composite.routing.cascade",
     "Choice": "composite.routing.selector",
+    "Collapse": "stages.refining.collapse",
     "CombMNZ": "stages.fusions.score_fusions",
     "Consensus": "stages.fusions.consensus",
     "Contribution": "ranking",

@@ -42,6 +42,7 @@ _SLOW = (
     "tests/stores/milvus/",
     "tests/stores/qdrant/",
     "tests/stores/test_engines_agree",
+    "tests/stores/test_grouping",
     "tests/stores/test_hybrid_edges",
     "tests/stores/test_native_fusion",
     "tests/test_public_api",

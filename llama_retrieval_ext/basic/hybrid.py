@@ -18,6 +18,7 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.fusion import FusedId, Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.ahead import found_ahead, searched_at_once
 from llama_retrieval_ext.stores.backend import (
     Asked,
@@ -61,6 +62,9 @@ class HybridRetriever(StoreRetriever):
             over a network. By default this package does: by the same formula on every engine, by
             any fusion and weights, and every hit has its contributions; the engine tells none.
             See ``backend.capabilities.fusions`` for what an engine has.
+        collapse: How many hits of each document, or of each value of a metadata field, to return at
+            most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
+            any number.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are the fusion's; see there.
@@ -83,9 +87,11 @@ class HybridRetriever(StoreRetriever):
         alpha: float | None = None,
         candidates: int = 100,
         pushdown: bool = False,
+        collapse: Collapse | None = None,
         name: str = "hybrid",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
+        self.collapse = collapse
         self.fusion = fusion or RRF()
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
@@ -98,6 +104,13 @@ class HybridRetriever(StoreRetriever):
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
+        if self.collapse is None:
+            return self._both(query)
+        return self._collapsed(
+            lambda depth: self._both(query.but(top_k=depth)), query, self.collapse
+        )
+
+    def _both(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
             self._model()  # or the leg would say that it has none
         candidates = max(self.candidates, query.top_k or 1)

@@ -5,12 +5,10 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stores.ahead import searched
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Asked, Keyword
-from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
 
@@ -24,6 +22,8 @@ class KeywordRetriever(StoreRetriever):
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
         scope: Who is asking. Term statistics are taken over what the scope can see.
+        collapse: How many hits of each document, or of each value of a metadata field, to return at
+            most; the search goes on until there are ``top_k`` of them. None for any number.
         name: Name in traces and ``Hit.source``; ``keyword`` unless given.
 
     Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
@@ -48,9 +48,11 @@ class KeywordRetriever(StoreRetriever):
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        collapse: Collapse | None = None,
         name: str = "keyword",
     ) -> None:
         super().__init__(store, None, top_k=top_k, filters=filters, scope=scope, name=name)
+        self.collapse = collapse
         if self.backend.capabilities.keyword is None:
             raise UnsupportedModeError(
                 f"{type(self.backend.store).__name__} has no keyword search; use BM25Retriever "
@@ -58,9 +60,8 @@ class KeywordRetriever(StoreRetriever):
             )
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        (asked,) = yield from self._searches(query)
-        found = yield from step("search", searched(self.backend, asked))
-        return gated(found, query.condition, backend=self.backend, source=self.name)
+        (asked,) = yield from self._searches(self._deep(query))
+        return (yield from self._answer_to(asked, query))
 
     @property
     def _embeds(self) -> bool:

@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.basic.collapsing import Deep, collapsed, first_depth, for_more, settled
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.embedding import embed, embed_ahead
+from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.ahead import search_ahead
-from llama_retrieval_ext.stores.backend import Asked, Search
+from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.stores.ahead import search_ahead, searched
+from llama_retrieval_ext.stores.backend import Asked, Found, Search
+from llama_retrieval_ext.stores.gate import gated
+from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.stores.opening import Storage, source_of
 
 
@@ -22,7 +28,10 @@ class StoreRetriever(Retriever):
     Attributes:
         backend: How the store is asked.
         embed_model: Turns query text into vectors; None where queries carry their embedding.
+        collapse: What stays of each document; None for everything.
     """
+
+    collapse: Collapse | None = None
 
     def __init__(
         self,
@@ -45,7 +54,7 @@ class StoreRetriever(Retriever):
         answerable = self._answerable(queries)
         if self.embed_model is not None and self._embeds:
             yield from embed_ahead(answerable, self.embed_model)
-        plans = [self._searches(query) for query in answerable]
+        plans = [self._searches(self._deep(query)) for query in answerable]
         outcomes = yield Together([Task(self.name, plan) for plan in plans])
         searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]
         yield from search_ahead(self.backend, searches)
@@ -58,6 +67,50 @@ class StoreRetriever(Retriever):
     @abstractmethod
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         """What the store is asked for a query, once it is embedded."""
+
+    def _deep(self, query: Query) -> Query:
+        """The query for as many hits as have to be looked at."""
+        return query if self.collapse is None else query.but(top_k=first_depth(query.top_k or 1))
+
+    def _answer_to(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
+        """What one search finds; of each document as much as is wanted."""
+        if self.collapse is None:
+            return (yield from self._plainly(asked, query))
+        best = yield from self._best_groups(asked, query, self.collapse)
+        if best is not None:
+            return self._gated(best, query)
+        return (
+            yield from self._collapsed(
+                lambda depth: self._plainly(for_more(asked, depth), query),
+                query,
+                self.collapse,
+            )
+        )
+
+    def _plainly(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
+        return self._gated((yield from step("search", searched(self.backend, asked))), query)
+
+    def _best_groups(
+        self, asked: Asked, query: Query, collapse: Collapse
+    ) -> Plan[list[Found] | None]:
+        """What the engine finds of each document; None where that is not exact."""
+        top_k, can = query.top_k or 1, self.backend.capabilities
+        size = collapse.size + 1
+        too_many = can.most_hits is not None and (top_k + 1) * size > can.most_hits
+        if collapse.by is not None or not can.grouping or too_many:
+            return None
+        # One more of everything shows whether the engine had to choose among equals.
+        groups = grouping(self.backend).grouped(for_more(asked, top_k + 1), size)
+        found = yield from step("search by documents in the engine", call(groups))
+        return settled(found, collapse, top_k=top_k)
+
+    def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
+        """A ranking that is asked for ever more hits until enough are left of them."""
+        most = self.backend.capabilities.most_hits
+        return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
+
+    def _gated(self, found: Sequence[Found], query: Query) -> list[Hit]:
+        return gated(found, query.condition, backend=self.backend, source=self.name)
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:

@@ -8,9 +8,8 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stores.ahead import searched
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Asked, Dense
-from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.opening import Storage
 
 
@@ -25,6 +24,8 @@ class VectorRetriever(StoreRetriever):
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
         scope: Who is asking.
+        collapse: How many hits of each document, or of each value of a metadata field, to return at
+            most; the search goes on until there are ``top_k`` of them. None for any number.
         name: Name in traces and ``Hit.source``; ``vector`` unless given.
 
     Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
@@ -41,7 +42,7 @@ class VectorRetriever(StoreRetriever):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what tells it from others
         self,
         store: Storage,
         *,
@@ -49,14 +50,15 @@ class VectorRetriever(StoreRetriever):
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        collapse: Collapse | None = None,
         name: str = "vector",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
+        self.collapse = collapse
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        (asked,) = yield from step("embedding", self._searches(query))
-        found = yield from step("search", searched(self.backend, asked))
-        return gated(found, query.condition, backend=self.backend, source=self.name)
+        (asked,) = yield from step("embedding", self._searches(self._deep(query)))
+        return (yield from self._answer_to(asked, query))
 
     def _searches(self, query: Query) -> Plan[list[Asked]]:
         return [Dense(tuple((yield from self._embed(query))), search_of(query))]

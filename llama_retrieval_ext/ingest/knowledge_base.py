@@ -28,6 +28,7 @@ from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.opening import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -233,6 +234,7 @@ class KnowledgeBase:
         fusion: Fusion | None = None,
         alpha: float | None = None,
         pushdown: bool = False,
+        collapse: Collapse | None = None,
     ) -> StoreRetriever:
         """A retriever over what is in here, now and later.
 
@@ -244,13 +246,14 @@ class KnowledgeBase:
             fusion: For ``hybrid``: how the two rankings become one; `RRF` unless given.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
+            collapse: How many hits of each document to return at most; None for any number.
 
         Raises:
             ConfigurationError: There is no such kind, or it cannot be set up so.
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown)
+        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown, collapse)
         retriever = build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )

@@ -14,6 +14,7 @@ from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Backend
 
 
@@ -27,6 +28,7 @@ class Wanted:
     fusion: Fusion | None
     alpha: float | None
     pushdown: bool = False
+    collapse: Collapse | None = None
 
 
 def build_retriever(
@@ -59,11 +61,18 @@ def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
         top_k=wanted.top_k,
         filters=wanted.filters,
         scope=wanted.scope,
+        collapse=wanted.collapse,
     )
 
 
 def _keyword(wanted: Wanted, backend: Backend, _: BaseEmbedding) -> StoreRetriever:
-    return KeywordRetriever(backend, top_k=wanted.top_k, filters=wanted.filters, scope=wanted.scope)
+    return KeywordRetriever(
+        backend,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        collapse=wanted.collapse,
+    )
 
 
 def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
@@ -76,6 +85,7 @@ def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
         fusion=wanted.fusion,
         alpha=wanted.alpha,
         pushdown=wanted.pushdown,
+        collapse=wanted.collapse,
     )
 
 

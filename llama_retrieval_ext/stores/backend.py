@@ -94,6 +94,9 @@ class Capabilities:
             many; such a backend is an `IdsFirstBackend`.
         fusions: How the engine itself can make one ranking of both; a backend that names any is a
             `FusingBackend`.
+        grouping: Whether the engine finds a few nodes of each document by itself; such a backend is
+            a `GroupingBackend`.
+        most_hits: How many hits there are at most to be had at once; None for any number.
         mmr: Whether the engine diversifies by itself.
         real_async: Whether its async calls leave the event loop free without a thread.
     """
@@ -103,6 +106,8 @@ class Capabilities:
     one_round_trip: bool = False
     ids_first: bool = False
     fusions: tuple[NativeFusion, ...] = ()
+    grouping: bool = False
+    most_hits: int | None = None
     mmr: bool = False
     real_async: bool = False
 

@@ -29,9 +29,11 @@ def filled(
     """The backend of an engine with these nodes; skips the test where its client is missing.
 
     Args:
-        engine: ``embedded``, ``qdrant``, ``milvus``, ``milvus server`` or ``elasticsearch``.
+        engine: ``embedded``, ``qdrant``, ``qdrant server``, ``milvus``, ``milvus server`` or
+            ``elasticsearch``.
         nodes: What is in it; they are copied.
-        request: Of a test or fixture that can have ``elasticsearch_url`` and ``milvus_url``.
+        request: Of a test or fixture that can have ``elasticsearch_url``, ``milvus_url`` and
+            ``qdrant_url``.
         folder: For what lies in files.
         settings: How the store is opened.
     """
@@ -54,6 +56,6 @@ def _url(engine: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if engine == "elasticsearch":
         base: str = request.getfixturevalue("elasticsearch_url")
         return f"{base.replace('http', 'elasticsearch', 1)}/{name}"
-    if engine == "milvus server":
-        return f"{request.getfixturevalue('milvus_url')}/{name}"
+    if engine.endswith(" server"):
+        return f"{request.getfixturevalue(engine.replace(' server', '_url'))}/{name}"
     return "qdrant::memory:" if engine == "qdrant" else f"milvus:{folder}/{name}.db"

@@ -18,7 +18,7 @@ from llama_retrieval_ext.stores.backend import (
 )
 from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
 from llama_retrieval_ext.stores.elasticsearch.documents import route_of
-from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
+from llama_retrieval_ext.stores.elasticsearch.questions import WINDOW, Wanted
 from llama_retrieval_ext.stores.elasticsearch.request import Steps
 from llama_retrieval_ext.stores.elasticsearch.search import Searcher
 from llama_retrieval_ext.stores.elasticsearch.similarity import SIMILARITIES
@@ -62,6 +62,7 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
             ids_first=True,
+            most_hits=WINDOW,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )

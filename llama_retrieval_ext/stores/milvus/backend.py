@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from llama_retrieval_ext.stores.backend import Capabilities, ScoreRange, Search
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.milvus.conditions import compiled
 from llama_retrieval_ext.stores.milvus.fusing import fusions_of
+from llama_retrieval_ext.stores.milvus.hits import MOST
 from llama_retrieval_ext.stores.milvus.search import Searcher, Wanted
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from llama_retrieval_ext.stores.nodes.distance import Distance
@@ -39,8 +41,19 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
         return Capabilities(
             dense=dense,
             keyword=ScoreRange("bm25", 0.0),
+            grouping=self.store.searcher.groups,
+            most_hits=MOST,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
         )
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        """The best nodes of the best documents, best first.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted, searcher = self._wanted(asked.search), self._searcher
+        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
 
     @property
     def _searcher(self) -> Searcher:

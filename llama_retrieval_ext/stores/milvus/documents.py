@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.conditions import COLUMNS, column_value
 from llama_retrieval_ext.stores.milvus.fields import fields_of
 from llama_retrieval_ext.stores.milvus.manifest import Manifest
-from llama_retrieval_ext.stores.milvus.safe_text import safe_text
+from llama_retrieval_ext.stores.milvus.safe_text import SEPARATOR, safe_text
 from llama_retrieval_ext.stores.milvus.schema import (
     DENSE,
     DOC,
@@ -62,10 +62,11 @@ def rows_of(nodes: Sequence[BaseNode], *, manifest: Manifest, where: str) -> lis
 
 
 def _row(node: BaseNode, vector: list[float], manifest: Manifest) -> Row:
-    text = keyword_text(node)
+    text, node_id = keyword_text(node), safe_text(node.node_id)
     strings = {
-        ID: safe_text(node.node_id),
-        DOC: "" if node.ref_doc_id is None else safe_text(node.ref_doc_id),
+        ID: node_id,
+        # A node without a document is one by itself, under a name that no document has.
+        DOC: f"{SEPARATOR}{node_id}" if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: utf8_safe(node_to_text(node)),
         TERMS: document_terms(text, manifest.tokenizer)
         if manifest.analyzer is None

@@ -9,6 +9,19 @@ from llama_retrieval_ext.errors import ConfigurationError
 # Others it takes without a word, and searches without an index.
 _OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 
+# As its documentation of grouping searches lists them.
+_GROUPING: Final = (
+    "AUTOINDEX",
+    "DISKANN",
+    "FLAT",
+    "HNSW",
+    "HNSW_PQ",
+    "HNSW_PRQ",
+    "HNSW_SQ",
+    "IVF_FLAT",
+    "IVF_SQ8",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MilvusParams:
@@ -36,6 +49,11 @@ class MilvusParams:
     by_tenant: bool = False
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
+
+    @property
+    def groups(self) -> bool:
+        """Whether Milvus can go by documents in such an index."""
+        return self.index_type in (None, *_GROUPING)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

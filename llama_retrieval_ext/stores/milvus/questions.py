@@ -10,7 +10,7 @@ from pymilvus.client.abstract import BaseRanker
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within, first_limit
-from llama_retrieval_ext.stores.milvus.schema import NODE
+from llama_retrieval_ext.stores.milvus.schema import DOC, NODE
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 
 
@@ -83,6 +83,29 @@ def fused_ranking(collection: Collection, fused: Fused, top_k: int) -> list[Foun
     return _ordered(collection.read(asked, empty=nothing), fused.score)[:top_k]
 
 
+def groups(collection: Collection, question: Question, documents: int, size: int) -> list[Found]:
+    """The best nodes of the best documents, best first.
+
+    Args:
+        collection: Which is asked.
+        question: What is looked for.
+        documents: How many.
+        size: How many nodes of each.
+
+    Raises:
+        ConfigurationError: More are wanted than Milvus returns.
+    """
+    check_within(documents * size)
+    by_document = {"group_by_field": DOC, "group_size": size}
+
+    def asked(client: MilvusClient) -> list[Hit]:
+        return _asked(client, collection, [question], documents, **by_document)[0]
+
+    nothing: list[Hit] = []
+    found = _ordered(collection.read(asked, empty=nothing), question.score)
+    return [each for each in found if each.score > 0 or not question.positive]
+
+
 def rankings(
     collection: Collection, questions: Sequence[Question | None], top_ks: Sequence[int]
 ) -> list[list[Found]]:
@@ -143,7 +166,11 @@ def _ordered(hits: Sequence[Hit], score: Callable[[float], float]) -> list[Found
 
 
 def _asked(
-    client: MilvusClient, collection: Collection, questions: Sequence[Question], limit: int
+    client: MilvusClient,
+    collection: Collection,
+    questions: Sequence[Question],
+    limit: int,
+    **options: Any,  # noqa: ANN401 - whatever pymilvus takes
 ) -> list[list[Hit]]:
     """What the engine answers to questions that differ in what they seek alone."""
     one = questions[0]
@@ -155,6 +182,7 @@ def _asked(
         limit=limit,
         output_fields=[NODE],
         search_params=dict(one.params(limit)),
+        **options,
         timeout=collection.connection.timeout_s,
     )
     return [list(page) for page in pages]

@@ -14,6 +14,7 @@ from llama_retrieval_ext.stores.milvus.questions import (
     Fused,
     Question,
     fused_ranking,
+    groups,
     ranking,
     rankings,
 )
@@ -57,6 +58,11 @@ class Searcher:
     def is_lite(self) -> bool:
         """Whether the engine is Milvus Lite."""
         return self._collection.connection.is_lite
+
+    @property
+    def groups(self) -> bool:
+        """Whether the engine can go by documents."""
+        return self._collection.params.groups
 
     def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
         """Nearest nodes to an embedding.
@@ -106,6 +112,24 @@ class Searcher:
         ranker, score = ranker_of(how)
         legs = Fused((nearest, sharing), how.candidates, ranker, score)
         return fused_ranking(self._collection, legs, wanted.top_k)
+
+    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> list[Found]:
+        """The best nodes of the best documents, best first.
+
+        Args:
+            sought: An embedding to be near to, or a text to share terms with.
+            wanted: How many documents, and which nodes.
+            size: How many nodes of a document.
+
+        Raises:
+            ConfigurationError: A value of an embedding is not finite, or more are wanted than
+                Milvus returns.
+            DimensionMismatchError: An embedding has another dimension than the store.
+        """
+        question = self._question(sought, wanted)
+        if question is None:
+            return []
+        return groups(self._collection, question, wanted.top_k, size)
 
     def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
         if isinstance(sought, str):

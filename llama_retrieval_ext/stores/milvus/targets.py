@@ -22,8 +22,7 @@ def expression_for(target: Target) -> Expression:
     if target.node_ids is not None:
         parts.append(one_of(ID, [safe_text(node_id) for node_id in target.node_ids]))
     if target.doc_ids is not None:
-        # Nodes without a document have an empty string there.
-        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids if doc_id]))
+        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids]))
     condition = target.condition
     if condition is not None:
         parts.append(compiled(condition))

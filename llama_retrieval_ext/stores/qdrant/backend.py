@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Capabilities, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, ScoreRange, Search
 from llama_retrieval_ext.stores.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.points.fusing import fusions_of
 from llama_retrieval_ext.stores.points.wanted import Wanted, wanted
@@ -42,9 +42,20 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
             fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
+            # Local mode would copy every payload for it.
+            grouping=not self.store.connection.is_local,
             mmr=True,
             real_async=self.store.connection.real_async,
         )
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        """The best nodes of the best documents, best first.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted, searcher = self._wanted(asked.search), self._searcher
+        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
 
     @property
     def _searcher(self) -> TalkingSearcher:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.points.payload import DOC
 from llama_retrieval_ext.stores.qdrant.layout import Score
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
@@ -116,6 +117,31 @@ class Asker:
         request = question.request(question.top_k, self.payload)
         (points,) = yield from self._points([request])
         return [self.read(point, question.score(point.score)) for point in points]
+
+    def groups(self, question: Question, size: int) -> Talk[list[Found]]:
+        """The best points of as many documents as the question wants points, best first.
+
+        Raises:
+            CollectionMissingError: There is no such collection.
+        """
+        answer = yield Request(
+            "query_points_groups",
+            {
+                "collection_name": self.collection,
+                "query": question.query,
+                "using": question.using,
+                "query_filter": question.filter,
+                "search_params": question.params,
+                "score_threshold": _ABOVE_ZERO if question.positive else None,
+                "group_by": DOC,
+                "limit": question.top_k,
+                "group_size": size,
+                "with_payload": self.payload,
+            },
+        )
+        points = [point for group in answer.groups for point in group.hits]
+        found = [self.read(point, question.score(point.score)) for point in points]
+        return sorted(found, key=lambda each: (-each.score, each.node_id))
 
     def _ranking(self, question: Question, points: list[models.ScoredPoint]) -> Talk[list[Found]]:
         top_k, scores = question.top_k, self._scores(question, points)

@@ -126,6 +126,26 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
+    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> Talk[list[Found]]:
+        """The best nodes of the best documents, best first.
+
+        Args:
+            sought: An embedding to be near to, or a text to share terms with.
+            wanted: How many documents, and which nodes.
+            size: How many nodes of a document.
+
+        Raises:
+            ConfigurationError: A value of the embedding is not finite.
+            DimensionMismatchError: It has another dimension than the collection.
+            UnsupportedFilterError: The server is too old for the filter.
+        """
+
+        def talk() -> Talk[list[Found]]:
+            question = self._question(sought, wanted)
+            return [] if question is None else (yield from self._asker.groups(question, size))
+
+        return self._collection.if_there(talk, empty=[])
+
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
     ) -> Talk[list[Found]]:

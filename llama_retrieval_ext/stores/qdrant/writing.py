@@ -8,6 +8,7 @@ from qdrant_client import models
 
 from llama_retrieval_ext.stores.points.batch import Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
+from llama_retrieval_ext.stores.points.payload import DOC
 from llama_retrieval_ext.stores.points.terms import Weighed
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
@@ -17,6 +18,8 @@ from llama_retrieval_ext.stores.qdrant.written import as_filter
 
 # A server takes 32 MB a request; a node with a vector of 1,500 numbers is some 40 kB.
 BATCH: Final = 128
+# A node without a document is one by itself; before its id stands what begins no document's.
+ALONE: Final = "\ue041"
 
 
 def added(collection: Collection, nodes: Sequence[BaseNode]) -> Talk[None]:
@@ -69,9 +72,10 @@ def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
         models.PointStruct(
             id=str(ready.id),
             vector={DENSE: ready.vector, BM25: _sparse_vector(ready.weighed)},
-            payload=ready.payload,
+            # The engine would leave out what has no document when it goes by documents.
+            payload={DOC: f"{ALONE}{node.node_id}", **ready.payload},
         )
-        for ready in batch.ready(average_length=average_length)
+        for node, ready in zip(batch.nodes, batch.ready(average_length=average_length), strict=True)
     ]
 
 

@@ -14,6 +14,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, node_ids, ordered, score_of
 from llama_retrieval_ext.stages.algebra.chains import RefineChain
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stages.refining.dedupe import Alike, Dedupe
 from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
 from llama_retrieval_ext.stages.refining.mmr import MMR
@@ -56,6 +57,7 @@ REORDERING: list[Refine] = [
 DROPPING: list[Refine] = [
     Top(2),
     Threshold(0.5),
+    Collapse(by="year"),
     Dedupe(Alike.ID),
     Dedupe(),
     Dedupe(Alike.NEARLY, at_least=0.5),

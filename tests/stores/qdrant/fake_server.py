@@ -15,6 +15,7 @@ from qdrant_client.http.models import (
     CreateCollection,
     FilterSelector,
     PointsList,
+    QueryGroupsRequest,
     QueryRequestBatch,
     ScrollRequest,
 )
@@ -107,6 +108,26 @@ class FakeServer:
             for point in page.points if search.prefetch is None else ():
                 point.score = round(point.score, 7)  # a server's scores have no noise
         return pages
+
+    def _post_points_query_groups(self, name: str, data: dict[str, Any]) -> object:
+        asked = QueryGroupsRequest(**data)
+        query: Any = asked.query  # one of a dozen kinds
+        result = self.client.query_points_groups(
+            name,
+            group_by=asked.group_by,
+            query=query,
+            using=asked.using,
+            query_filter=asked.filter,
+            search_params=asked.params and models.SearchParams(idf=asked.params.idf),
+            score_threshold=asked.score_threshold,
+            limit=asked.limit or 10,
+            group_size=asked.group_size or 3,
+            with_payload=asked.with_payload or False,
+        )
+        for group in result.groups:
+            for point in group.hits:
+                point.score = round(point.score, 7)  # a server's scores have no noise
+        return result
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,0 +1,89 @@
+"""A few hits of each document."""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol, TypeVar
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.refine import Refine
+
+
+class HasNode(Protocol):
+    """Whatever was found."""
+
+    @property
+    def node(self) -> BaseNode:
+        """The node."""
+        ...
+
+
+H = TypeVar("H", bound=HasNode)
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse(Refine):
+    """The best hits of each document; what ranks behind them is left out, order and scores stay.
+
+    As a stage it can only leave out, so let more hits come in than shall come out. A retriever over
+    a store that is given it as ``collapse`` looks for more by itself.
+
+    Args:
+        size: How many hits of a document stay, at least 1.
+        by: A metadata field to go by instead: of each string or number in it so many hits stay.
+
+    A node without a document, or with anything else in the field, repeats nothing and stays.
+
+    Raises:
+        ConfigurationError: ``size`` is below 1, or ``by`` is empty.
+
+    Examples:
+        >>> Collapse(2, by="author")
+        Collapse(size=2, by='author')
+
+    """
+
+    size: int = 1
+    _: KW_ONLY
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise ConfigurationError(f"size must be a whole number of at least 1, got {self.size}")
+        if self.by is not None and not self.by:
+            raise ConfigurationError(
+                "by must be the name of a metadata field, got ''; to go by document leave it out"
+            )
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
+        """The plan for the hits that stay."""
+        yield from ()
+        return self.of(hits)
+
+    def of(self, ranking: Iterable[H]) -> list[H]:
+        """What stays of a ranking.
+
+        Args:
+            ranking: Best first.
+        """
+        seen: Counter[Hashable] = Counter()
+        kept = []
+        for each in ranking:
+            group = self._group(each.node)
+            seen[group] += 1
+            if seen[group] <= self.size:
+                kept.append(each)
+        return kept
+
+    def _group(self, node: BaseNode) -> Hashable:
+        value = node.ref_doc_id if self.by is None else node.metadata.get(self.by)
+        alone = isinstance(value, bool) or not isinstance(value, str | int | float)
+        if alone or (isinstance(value, float) and math.isnan(value)):
+            return (node.node_id,)  # no string or number equals a tuple
+        return value

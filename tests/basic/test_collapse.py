@@ -1,0 +1,187 @@
+"""Retrievers over a store that return a few hits of each document."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
+
+from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.stores.backend import Asked, Found
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+QUERY = "annual leave days"
+
+
+def of(document: str, node_id: str, text: str, **metadata: Any) -> TextNode:
+    node = TextNode(
+        id_=node_id, text=text, metadata=metadata, embedding=MODEL.get_text_embedding(text)
+    )
+    node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
+    return node
+
+
+# One document has everything that ranks first.
+NODES = [
+    *(of("long", f"long{place:03}", "annual leave days", shelf="a") for place in range(200)),
+    *(of(f"d{place}", f"d{place}", f"annual leave of {place}", shelf="b") for place in range(5)),
+    of("e", "e1", "leave of absence", shelf="c"),
+]
+
+
+class Grouping(FakeBackend):
+    """An engine that goes by documents, and remembers how often it was asked so."""
+
+    def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
+        can = replace(EVERYTHING, grouping=True, most_hits=10_000)
+        super().__init__(nodes, capabilities=can, **options)
+        self.asked = 0
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        self.asked += 1
+        everything = FakeBackend(self.nodes)
+        everything.shows = self.shows  # type: ignore[method-assign]
+        (call,) = (everything.batch([_deep(asked)]),)
+        assert call is not None
+
+        def groups(rankings: list[list[Found]]) -> list[Found]:
+            best = Collapse(size).of(rankings[0])
+            documents = list(dict.fromkeys(each.node.ref_doc_id for each in best))
+            chosen = documents[: asked.search.top_k]
+            return [each for each in best if each.node.ref_doc_id in chosen]
+
+        return call.then(groups)
+
+
+class Leaking(Grouping):
+    """And shows everybody everything."""
+
+    def shows(self, node: TextNode, condition: Condition | None) -> bool:
+        return True
+
+
+def _deep(asked: Asked) -> Asked:
+    return replace(asked, search=replace(asked.search, top_k=len(NODES)))
+
+
+def retrievers(backend: FakeBackend, **options: Any) -> list[StoreRetriever]:
+    return [
+        VectorRetriever(backend, embed_model=MODEL, **options),
+        KeywordRetriever(backend, **options),
+        HybridRetriever(backend, embed_model=MODEL, **options),
+    ]
+
+
+class TestVectorRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> StoreRetriever:
+        backend = FakeBackend(sample_nodes(MODEL))
+        return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
+
+
+class TestWhereTheEngineGoesByDocuments(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> StoreRetriever:
+        backend = Grouping(sample_nodes(MODEL))
+        return KeywordRetriever(backend, top_k=5, collapse=Collapse(2))
+
+
+class TestHybridRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> StoreRetriever:
+        backend = FakeBackend(sample_nodes(MODEL))
+        return HybridRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
+
+
+@pytest.mark.parametrize("kind", [FakeBackend, Grouping])
+@pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
+def test_a_document_with_many_good_passages_leaves_room_for_others(
+    kind: type[FakeBackend], place: int
+) -> None:
+    retriever = retrievers(kind(NODES), top_k=6, collapse=Collapse())[place]
+    found = [hit.node.ref_doc_id for hit in retriever.retrieve(QUERY)]
+    assert found[0] == "long"
+    assert sorted(str(document) for document in found[1:6]) == ["d0", "d1", "d2", "d3", "d4"]
+    assert node_ids(asyncio.run(retriever.aretrieve(QUERY))) == node_ids(retriever.retrieve(QUERY))
+
+
+@pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
+def test_it_can_go_by_a_field(place: int) -> None:
+    collapse = Collapse(2, by="shelf")
+    retriever = retrievers(Grouping(NODES), top_k=10, collapse=collapse)[place]
+    shelves = [hit.node.metadata["shelf"] for hit in retriever.retrieve(QUERY)]
+    assert sorted(shelves) == ["a", "a", "b", "b", "c"]
+
+
+def test_the_trace_says_what_the_engine_has_done() -> None:
+    # Of each document one passage is better than all others of it, so that nothing ties.
+    nodes = [
+        of(f"d{place}", f"d{place}{part}", "leave " * (9 - place) + "days " * (place + 9 * part))
+        for place in range(5)
+        for part in range(2)
+    ]
+    backend = Grouping(nodes)
+    retriever = VectorRetriever(backend, embed_model=MODEL, top_k=2, collapse=Collapse())
+    result = retriever.search("leave")
+    assert node_ids(result.hits) == ["d00", "d10"]
+    assert backend.asked == 1
+    assert result.trace is not None
+    outline = result.trace.outline()
+    assert "search by documents in the engine" in outline
+    assert "\n  search:" not in outline
+
+
+def test_ties_go_by_node_id_though_the_engine_has_chosen_otherwise() -> None:
+    backend = Grouping(NODES)
+    retriever = KeywordRetriever(backend, top_k=1, collapse=Collapse())
+    assert node_ids(retriever.retrieve(QUERY)) == ["long000"]
+    assert backend.asked == 1
+
+
+def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
+    backend = FakeBackend(NODES, capabilities=replace(EVERYTHING, most_hits=150))
+    retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
+    result = retriever.search(QUERY)
+    assert node_ids(result.hits) == ["long000"]
+    (degraded,) = result.degraded
+    assert degraded.where == "keyword"
+    assert "only 1 hits instead of 3 from the first 150" in degraded.reason
+
+
+@pytest.mark.parametrize("kind", [FakeBackend, Grouping])
+def test_the_scope_holds_for_what_comes_later_too(kind: type[FakeBackend]) -> None:
+    for retriever in retrievers(kind(sample_nodes(MODEL)), collapse=Collapse(), scope=ACME):
+        for query in SAMPLE_QUERIES:
+            tenants = {hit.node.metadata["tenant_id"] for hit in retriever.retrieve(query)}
+            assert tenants <= {ACME.tenant_id}
+
+
+def test_what_the_engine_lets_out_of_a_scope_is_caught() -> None:
+    backend = Leaking(sample_nodes(MODEL))
+    retriever = VectorRetriever(
+        backend, embed_model=MODEL, top_k=2, collapse=Collapse(), scope=Scope("nobody")
+    )
+    with pytest.raises(ScopeViolationError):
+        retriever.retrieve(SAMPLE_QUERIES[0])
+
+
+def test_many_queries_get_what_each_alone_gets() -> None:
+    queries: list[Any] = [*SAMPLE_QUERIES, QueryBundle(QUERY)]
+    for retriever in retrievers(FakeBackend(sample_nodes(MODEL)), top_k=3, collapse=Collapse()):
+        alone = [node_ids(retriever.retrieve(query)) for query in queries]
+        assert list(map(node_ids, retriever.retrieve_many(queries))) == alone
