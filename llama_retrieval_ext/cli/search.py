@@ -42,6 +42,9 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     kb: Url,
     mode: Annotated[Mode, typer.Option(help="How to search.")] = Mode.HYBRID,
     top_k: Annotated[int, typer.Option(min=1, help="How many hits to show.")] = 10,
+    per_document: Annotated[
+        int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
+    ] = None,
     filters: Filters = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
@@ -58,7 +61,13 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     narrowed = parse_filter_options(filters or [])
     place = Place(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
-        retriever = opened.retriever(mode.value, top_k=top_k, filters=narrowed, scope=place.scope)
+        retriever = opened.retriever(
+            mode.value,
+            top_k=top_k,
+            filters=narrowed,
+            scope=place.scope,
+            collapse=None if per_document is None else ext.Collapse(per_document),
+        )
         result = retriever.explain(query) if explain else retriever.search(query)
     if as_json:
         say(json.dumps(result.to_dict(), ensure_ascii=False, indent=2))

@@ -234,3 +234,11 @@ def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
     missing = run("copy", "--from", f"embedded:{tmp_path / 'typo'}", "--to", target)
     assert missing.returncode == 1
     assert "there is no knowledge base" in missing.stderr
+
+
+def test_a_long_file_leaves_room_for_others(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "long.md").write_text("\n\n".join(["Lunch at noon. " * 200] * 5))
+    run("ingest", handbook, "--kb", url)
+    few = ("--kb", url, "--mode", "keyword", "--top-k", "2")
+    assert best(run, "lunch", *few) == ["long.md", "long.md"]
+    assert best(run, "lunch", *few, "--per-document", "1") == ["long.md", "lunch.txt"]
