@@ -99,7 +99,6 @@ class HybridRetriever(StoreRetriever):
         keyword = KeywordRetriever(self.backend)
         self.pushdown = pushdown
         if pushdown:
-            self._engine = self.backend.describe()["engine"]  # once: some engines count for it
             self._check_native()
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
 
@@ -129,7 +128,7 @@ class HybridRetriever(StoreRetriever):
 
     def _check_native(self) -> None:
         native = self.backend.capabilities.fusions
-        check_native(native, self.fusion, self.weights, engine=self._engine)
+        check_native(native, self.fusion, self.weights, engine=self.backend.engine)
 
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int

@@ -126,8 +126,8 @@ class StoreRetriever(Retriever):
         return self.embed_model
 
     def __repr__(self) -> str:
-        engine = self.backend.describe()["engine"]
-        return f"{type(self).__name__}({engine}, top_k={self.top_k}, name={self.name!r})"
+        told = f"{self.backend.engine}, top_k={self.top_k}, name={self.name!r}"
+        return f"{type(self).__name__}({told})"
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:

@@ -1,6 +1,6 @@
 """Borda count: each leg votes with points for rank."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
@@ -8,7 +8,10 @@ from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 
 
 def borda_count(
-    rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None
+    rankings: Sequence[Sequence[str]],
+    *,
+    weights: Sequence[float] | None = None,
+    candidates: Iterable[str] | None = None,
 ) -> dict[str, float]:
     r"""Fuse rankings by the weighted sum of Borda points.
 
@@ -24,9 +27,11 @@ def borda_count(
             ranked, the ids after it move up.
         weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
             A leg of weight 0 is left out, also from the candidates.
+        candidates: Every id that is voted on; None for the ids in any leg that counts. With the
+            ids in any of several legs, the result for one of them is what that leg gives.
 
     Returns:
-        Points of every id in any leg that counts; in ``(0, sum(weights) * c]``, higher is better.
+        Points of every candidate; in ``(0, sum(weights) * c]``, higher is better.
         Empty for no rankings. Time and memory grow with legs times candidates.
 
     Raises:
@@ -45,33 +50,15 @@ def borda_count(
         (list(dict.fromkeys(ranking)), weight)
         for ranking, weight in weighted_legs(rankings, weights=weights)
     ]
-    candidates = list(dict.fromkeys(chain.from_iterable(ranking for ranking, _ in legs)))
-    return sum_of_legs(
-        [borda_points(ranking, candidates, weight=weight) for ranking, weight in legs]
-    )
+    if candidates is None:
+        candidates = chain.from_iterable(ranking for ranking, _ in legs)
+    voted_on = list(dict.fromkeys(candidates))
+    return sum_of_legs([_points(ranking, voted_on, weight=weight) for ranking, weight in legs])
 
 
-def borda_points(
-    ranking: Sequence[str], candidates: Sequence[str], *, weight: float = 1.0
+def _points(
+    ranking: Sequence[str], candidates: Sequence[str], *, weight: float
 ) -> dict[str, float]:
-    """What one leg gives to every candidate: the weighted points of `borda_count`.
-
-    Args:
-        ranking: The leg's ids, best first, each once; all of them candidates.
-        candidates: Every id in any leg, each once.
-        weight: The leg's weight in the fusion.
-
-    Returns:
-        Points of every candidate, in the order of the candidates.
-
-    Source:
-        The summand of `borda_count`.
-
-    Examples:
-        >>> borda_points(["b"], ["a", "b", "c"])
-        {'a': 1.5, 'b': 3.0, 'c': 1.5}
-
-    """
     highest = len(candidates)
     points = dict.fromkeys(candidates, weight * (highest - len(ranking) + 1) / 2)
     for place, node_id in enumerate(ranking):

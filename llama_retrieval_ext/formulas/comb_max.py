@@ -3,27 +3,34 @@
 from collections.abc import Mapping, Sequence
 
 from llama_retrieval_ext.formulas.score_check import check_scores
+from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 
 
-def comb_max(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    r"""Fuse scores by the best that any leg gave.
+def comb_max(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    r"""Fuse scores by the best weighted one that any leg gave.
 
-    .. math:: s(d) = \max_{i : d \in L_i} s_i(d)
+    .. math:: s(d) = \max_{i : d \in L_i} w_i \, s_i(d)
 
     A leg that did not find an id has no say in it, so negative scores are fine.
 
     Args:
         scores: One mapping per leg, id to score, on a common scale; higher is better.
+        weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
+            A leg of weight 0 is left out.
 
     Returns:
-        Fused score of every id in any leg; in the range of the scores. Empty for no legs.
+        Fused score of every id in any leg that counts; without weights in the range of the scores.
+        Empty for no legs.
 
     Raises:
+        ConfigurationError: The weights do not fit.
         ScoreError: A score is None or not finite.
 
     Source:
         Fox and Shaw, "Combination of Multiple Searches", TREC-2, 1994, the definition of
-        CombMAX, https://trec.nist.gov/pubs/trec2/papers/txt/23.txt.
+        CombMAX, https://trec.nist.gov/pubs/trec2/papers/txt/23.txt. The weights are an addition.
 
     Examples:
         >>> comb_max([{"a": 0.2, "b": -0.5}, {"a": 0.9}])
@@ -31,9 +38,10 @@ def comb_max(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     """
     best: dict[str, float] = {}
-    for leg in scores:
+    for leg, weight in weighted_legs(scores, weights=weights):
         check_scores(leg)
         for node_id, score in leg.items():
-            if node_id not in best or score > best[node_id]:
-                best[node_id] = score
+            weighted = weight * score
+            if node_id not in best or weighted > best[node_id]:
+                best[node_id] = weighted
     return best

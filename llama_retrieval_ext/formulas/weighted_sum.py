@@ -9,7 +9,10 @@ from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 
 
 def weighted_sum(
-    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+    scores: Sequence[Mapping[str, float]],
+    *,
+    weights: Sequence[float] | None = None,
+    total: float | None = None,
 ) -> dict[str, float]:
     r"""Fuse scores by their convex combination.
 
@@ -22,6 +25,8 @@ def weighted_sum(
         scores: One mapping per leg, id to score, on a common scale; higher is better.
         weights: One per leg, finite and 0 or more; only their proportions matter. None weighs all
             alike. A leg of weight 0 is left out.
+        total: What the weights are parts of; None for their sum. With the sum of the weights of
+            several legs, the result for one of them is what that leg gives to the sum of all.
 
     Returns:
         Fused score of every id in any leg that counts; for scores in ``[0, 1]`` in ``[0, 1]``.
@@ -42,27 +47,28 @@ def weighted_sum(
 
     """
     legs = weighted_legs(scores, weights=weights)
-    parts = proportions([weight for _, weight in legs])
+    parts = proportions([weight for _, weight in legs], total=total)
     pairs = zip(legs, parts, strict=True)
     return sum_of_legs([_shares(leg, weight=part) for (leg, _), part in pairs])
 
 
-def proportions(weights: Sequence[float]) -> list[float]:
+def proportions(weights: Sequence[float], *, total: float | None = None) -> list[float]:
     """Each weight as a part of them all.
 
     Args:
         weights: Of the legs that count: finite and above 0.
+        total: What they are parts of; None for their sum.
 
     Returns:
-        One number a weight, in ``(0, 1]``; they add up to 1.
+        One number a weight, in ``(0, 1]``; parts of their sum add up to 1.
 
     Examples:
         >>> proportions([3, 1])
         [0.75, 0.25]
 
     """
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+    whole = math.fsum(weights) if total is None else total
+    return [weight / whole for weight in weights]
 
 
 def _shares(leg: Mapping[str, float], *, weight: float) -> dict[str, float]:

@@ -36,6 +36,11 @@ class GuardedBackend:
         return self._backend.store
 
     @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self._backend.engine
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the engine does natively."""
         return self._backend.capabilities

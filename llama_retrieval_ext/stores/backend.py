@@ -179,6 +179,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def engine(self) -> str:
+        """The engine's name; it is not asked for it."""
+        ...
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the engine does natively."""
         ...

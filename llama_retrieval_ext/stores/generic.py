@@ -62,6 +62,7 @@ class GenericBackend(OneByOne):
                 "whose docstore does"
             )
         self.store = store
+        self.engine = type(store).__name__
         self.drop_violations = drop_violations
         self.capabilities = Capabilities(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
@@ -107,7 +108,7 @@ class GenericBackend(OneByOne):
 
     def describe(self) -> Mapping[str, object]:
         """The store's class."""
-        return {"engine": type(self.store).__name__}
+        return {"engine": self.engine}
 
     @contextmanager
     def _refusals(self, condition: object) -> Generator[None]:

@@ -9,8 +9,11 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.query import check_top_k
+from llama_retrieval_ext.stages.algebra.fusion import Fusion
+from llama_retrieval_ext.stages.fusions.rrf import RRF
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.hybrid import fused
+from llama_retrieval_ext.stores.fused_here import fused
 from llama_retrieval_ext.stores.mmr_options import MMR_OPTIONS, MmrOptions, Options
 from llama_retrieval_ext.stores.searcher import Answer, DiverseSearcher, Searcher
 from llama_retrieval_ext.stores.target import Target
@@ -72,11 +75,11 @@ class Modes(Generic[N, W]):
         embedding, text = _embedding(query), _text(query)
         dense = self.wanted(top_k, nodes)
         keyword = self.wanted(_first(query.sparse_top_k, top_k), nodes)
-        most = _first(query.hybrid_top_k, top_k)
+        most, fusion = _first(query.hybrid_top_k, top_k), _fusion(query.alpha)
 
         def one(rankings: list[list[Found]]) -> list[Found]:
             near, sharing = rankings
-            return fused(near, sharing, alpha=query.alpha, top_k=most)
+            return fused(near, sharing, fusion, top_k=most)
 
         both = self.call(lambda: self.searcher.batch([(embedding, dense), (text, keyword)]))
         return both.then(one)
@@ -118,6 +121,17 @@ def _text(query: VectorStoreQuery) -> str:
     if query.query_str is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return query.query_str
+
+
+def _fusion(alpha: float | None) -> Fusion:
+    if alpha is None:
+        return RRF()
+    if not 0.0 <= alpha <= 1.0:
+        raise ConfigurationError(
+            f"alpha must be between 0 (keywords alone) and 1 (vectors alone), got {alpha}; for "
+            "reciprocal rank fusion leave it out"
+        )
+    return WeightedSum(weights=(alpha, 1.0 - alpha))
 
 
 def _check_options(query: VectorStoreQuery, options: Options) -> None:

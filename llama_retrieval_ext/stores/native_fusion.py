@@ -133,7 +133,7 @@ def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
 
 
 def check_native(
-    native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: object
+    native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: str
 ) -> None:
     """Refuse a fusion that an engine would do otherwise, or not at all.
 

@@ -286,8 +286,8 @@ class BackendContract:
         self, backend: Backend
     ) -> None:
         told = json.loads(json.dumps(dict(backend.describe())))
-        assert isinstance(told["engine"], str)
-        assert told["engine"]
+        assert backend.engine
+        assert told["engine"] == backend.engine
 
 
 def _later(ask: Asked, text: str, search: Search) -> Callable[[], list[Found]]:

@@ -40,6 +40,8 @@ class FakeBackend:
 
     """
 
+    engine = "fake"
+
     def __init__(
         self,
         nodes: Sequence[TextNode],
@@ -69,7 +71,7 @@ class FakeBackend:
 
     def describe(self) -> Mapping[str, object]:
         """Its name and size."""
-        return {"engine": "fake", "nodes": len(self.nodes)}
+        return {"engine": self.engine, "nodes": len(self.nodes)}
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
         """Nodes by cosine."""

@@ -178,9 +178,9 @@ class Describing(Fusing):
         return super().describe()
 
 
-def test_an_engine_is_not_asked_about_itself_at_every_query() -> None:
+def test_an_engine_is_not_asked_for_its_name() -> None:
     backend = Describing(sample_nodes(MODEL))
     retriever = HybridRetriever(backend, embed_model=MODEL, pushdown=True)
-    backend.described = 0
     assert retriever.retrieve(SAMPLE_QUERIES[0])
+    assert repr(retriever) == "HybridRetriever(fake, top_k=10, name='hybrid')"
     assert backend.described == 0

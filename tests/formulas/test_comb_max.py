@@ -18,6 +18,11 @@ def test_missing_from_a_leg_is_not_zero_in_it() -> None:
     assert comb_max([{"a": -0.5}, {"b": 1.0}]) == {"a": -0.5, "b": 1.0}
 
 
+def test_the_best_weighted_score_wins() -> None:
+    fused = comb_max([{"a": 0.5, "b": 0.5}, {"a": 0.25}, {"c": 1.0}], weights=[1, 4, 0])
+    assert fused == {"a": 4 * 0.25, "b": 1 * 0.5}
+
+
 def test_nothing_gives_nothing() -> None:
     assert comb_max([]) == {}
     assert comb_max([{}]) == {}

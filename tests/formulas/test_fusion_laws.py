@@ -24,7 +24,7 @@ rankings = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size
 scores = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)), max_size=4)
 weights = st.floats(0.01, 100)
 by_rank = pytest.mark.parametrize("fusion", [reciprocal_rank_fusion, borda_count])
-by_score = pytest.mark.parametrize("fusion", [weighted_sum, comb_mnz])
+by_score = pytest.mark.parametrize("fusion", [weighted_sum, comb_max, comb_mnz])
 
 
 def shuffled(data: st.DataObject, legs: Sequence[object]) -> list[int]:

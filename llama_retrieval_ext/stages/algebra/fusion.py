@@ -50,10 +50,8 @@ class LegRanking:
     hits: Mapping[str, float | None]
     weight: float
 
-    def weighted(
-        self, normalise: Normalisation, unscored: Unscored, *, weight: float
-    ) -> Mapping[str, float]:
-        """Weight times normalised score of every id.
+    def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
+        """Normalised score of every id.
 
         Raises:
             ScoreError: One is not finite, or None and to be refused.
@@ -64,10 +62,10 @@ class LegRanking:
             for node_id, score in self.hits.items()
             if refused or score is not None
         }
-        shares = {id_: weight * score for id_, score in normalise.apply(scores).items()}
+        scaled = normalise.apply(scores)
         if unscored is Unscored.ZERO and len(scores) < len(self.hits):
-            return {**dict.fromkeys(self.hits, 0.0), **shares}
-        return shares
+            return {**dict.fromkeys(self.hits, 0.0), **scaled}
+        return scaled
 
 
 class FusedId(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from llama_retrieval_ext.formulas.borda import borda_points
+from llama_retrieval_ext.formulas.borda import borda_count
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
 
 
@@ -24,4 +24,7 @@ class Borda(Fusion):
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times points."""
         candidates = list(dict.fromkeys(chain.from_iterable(leg.hits for leg in legs)))
-        return [borda_points(list(leg.hits), candidates, weight=leg.weight) for leg in legs]
+        return [
+            borda_count([list(leg.hits)], weights=[leg.weight], candidates=candidates)
+            for leg in legs
+        ]

@@ -29,7 +29,10 @@ class Max(Fusion):
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times raw score."""
-        return [leg.weighted(Normalisation.NONE, self.unscored, weight=leg.weight) for leg in legs]
+        return [
+            comb_max([leg.scaled(Normalisation.NONE, self.unscored)], weights=[leg.weight])
+            for leg in legs
+        ]
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The best share of every id."""
@@ -65,7 +68,10 @@ class CombMNZ(Fusion):
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times normalised score."""
-        return [leg.weighted(self.normalise, self.unscored, weight=leg.weight) for leg in legs]
+        return [
+            comb_mnz([leg.scaled(self.normalise, self.unscored)], weights=[leg.weight])
+            for leg in legs
+        ]
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The sum of the shares of every id times their number."""

@@ -1,10 +1,11 @@
 """Fusion by the weighted sum of normalised scores."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.weighted_sum import proportions
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
@@ -46,10 +47,11 @@ class WeightedSum(Fusion):
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""
-        parts = proportions([leg.weight for leg in legs])
+        total = math.fsum(leg.weight for leg in legs)
+        scores = [leg.scaled(self.scale_of(leg.name), self.unscored) for leg in legs]
         return [
-            leg.weighted(self.scale_of(leg.name), self.unscored, weight=part)
-            for leg, part in zip(legs, parts, strict=True)
+            weighted_sum([found], weights=[leg.weight], total=total)
+            for leg, found in zip(legs, scores, strict=True)
         ]
 
     def scale_of(self, leg: str) -> Normalisation:

@@ -1,21 +1,11 @@
 """The questions that a question consists of."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from llama_index.core.llms import LLM
-
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut
-from llama_retrieval_ext.stages.llm.llm_prompt import check_prompt, filled
-from llama_retrieval_ext.stages.llm.llm_writer import LLM_TIMEOUT_S, LLMWriter
-from llama_retrieval_ext.stages.rewriting.generated_queries import (
-    check_number,
-    fanned_out,
-    wordings,
-)
-from llama_retrieval_ext.stages.rewriting.query_variants import distinct
+from llama_retrieval_ext.stages.rewriting.generated_queries import wordings
+from llama_retrieval_ext.stages.rewriting.written_queries import WrittenQueries
 
 DECOMPOSE_PROMPT: Final = """\
 Divide the question below into at most {n} simpler questions that can be looked up one by one, and \
@@ -29,22 +19,12 @@ Question: {query}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Decompose(FanOut):
+class Decompose(WrittenQueries):
     r"""Asks the parts of a question one by one: ``Decompose(llm) >> retriever >> RRF()``.
 
-    A question that asks one thing goes on as it is. When the LLM fails, is late, or says nothing
-    usable, so does any other, and the answer is marked degraded. The result's details have
-    ``generated_queries`` and ``queries_count``, which counts the original too.
+    A question that asks one thing goes on as it is.
 
-    Args:
-        llm: Any LlamaIndex LLM.
-        n: How many parts at most, at least 1; each costs a retrieval.
-        include_original: Whether the whole question is asked as well.
-        prompt: With ``{query}`` and ``{n}``; other braces stay as they are.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
-
-    Raises:
-        ConfigurationError: An argument cannot work.
+    It takes the arguments of `WrittenQueries`; ``n`` is how many parts there are at most.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -53,32 +33,10 @@ class Decompose(FanOut):
 
     """
 
-    llm: LLM
     _: KW_ONLY
     n: int = 4
-    include_original: bool = True
     prompt: str = DECOMPOSE_PROMPT
-    timeout_s: float = LLM_TIMEOUT_S
-    _writer: LLMWriter = field(init=False)
 
-    def __post_init__(self) -> None:
-        check_number(self.n, of="n")
-        check_prompt(self.prompt)
-        object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
-
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        """The plan for the query and its parts."""
-        text = query.query_str
-        if not text.strip():
-            return [query]
-        written = yield from self._writer.written(
-            "Decompose",
-            filled(self.prompt, query=text, n=self.n),
-            lambda answer: wordings(answer, query),
-            scope=query.scope,
-        )
-        parts = [part for found in written for part in distinct(found, of=text)][: self.n]
-        return fanned_out(query, parts, include_original=self.include_original)
-
-    def __repr__(self) -> str:
-        return f"Decompose({self._writer!r}, n={self.n})"
+    def _usable(self, answer: str, query: Query) -> list[str]:
+        """Any: a question that asks one thing is to be repeated."""
+        return wordings(answer, query)

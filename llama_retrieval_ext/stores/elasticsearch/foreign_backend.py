@@ -43,6 +43,8 @@ class ForeignElasticsearchBackend(OneByOne):
             raising.
     """
 
+    engine = "elasticsearch"
+
     def __init__(self, store: ElasticsearchStore, *, drop_violations: bool = False) -> None:
         self.store = store
         self.drop_violations = drop_violations
@@ -85,7 +87,7 @@ class ForeignElasticsearchBackend(OneByOne):
     def describe(self) -> Mapping[str, object]:
         """The engine, where it is, and the fields that are asked."""
         return {
-            "engine": "elasticsearch",
+            "engine": self.engine,
             "store": "ElasticsearchStore",
             "url": self._transport.connection.where,
             "index": self.store.index_name,

@@ -34,6 +34,8 @@ class ForeignBackend(OneByOne):
             raising.
     """
 
+    engine = "milvus"
+
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
         self.store = store
         self.drop_violations = drop_violations
@@ -76,7 +78,7 @@ class ForeignBackend(OneByOne):
     def describe(self) -> Mapping[str, object]:
         """The engine, and how the collection is set up."""
         return {
-            "engine": "milvus",
+            "engine": self.engine,
             "store": type(self.store).__name__,
             "collection": str(self.store.collection_name),
             "metric": self._searcher.metric,

@@ -31,6 +31,8 @@ class ForeignBackend:
             raising.
     """
 
+    engine = "qdrant"
+
     def __init__(self, store: QdrantVectorStore, *, drop_violations: bool = False) -> None:
         self.store = store
         self.drop_violations = drop_violations
@@ -83,7 +85,7 @@ class ForeignBackend:
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""
         return {
-            "engine": "qdrant",
+            "engine": self.engine,
             "store": "LlamaIndex's QdrantVectorStore",
             "collection": self._foreign.collection,
             "distance": self._foreign.expected_distance.value.lower(),

@@ -1,19 +1,19 @@
 """The engine's filters mean exactly what `matches` says, whatever stands in the metadata."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
-from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from tests.stores.elasticsearch.asking import Opener, ids_by_condition
+from tests.stores.filters_contract import FiltersContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -28,7 +28,6 @@ from tests.stores.odd_metadata import (
     STRINGS,
     TEXT,
     OddMetadata,
-    examples,
     matching,
 )
 
@@ -51,48 +50,7 @@ ODD = OddMetadata(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def corpus(open_store: Opener) -> tuple[ElasticsearchVectorStore, list[TextNode]]:
-    nodes = ODD.nodes(300, seed=7)
-    store = open_store()
-    store.add(nodes)
-    return store, nodes
-
-
-@pytest.fixture(scope="module")
-def changing(open_store: Opener) -> ElasticsearchVectorStore:
-    return open_store()
-
-
-# 50 examples of 20: one request for many filters.
-BATCH = 20
-
-
-@examples(50)
-@given(asked=st.lists(ODD.conditions, min_size=BATCH, max_size=BATCH))
-def test_the_engine_finds_what_matches_among_many(
-    corpus: tuple[ElasticsearchVectorStore, list[TextNode]], asked: list[Condition]
-) -> None:
-    store, nodes = corpus
-    for condition, found in zip(asked, ids_by_condition(store, asked), strict=True):
-        assert found == matching(nodes, condition), condition
-
-
-@examples(50)
-@given(cases=st.lists(st.tuples(ODD.metadata, ODD.conditions), min_size=BATCH, max_size=BATCH))
-def test_the_engine_agrees_on_any_metadata(
-    changing: ElasticsearchVectorStore, cases: list[tuple[dict[str, object], Condition]]
-) -> None:
-    nodes = [
-        TextNode(id_=f"n{place}", embedding=[1.0, 0.0], metadata=held)
-        for place, (held, _) in enumerate(cases)
-    ]
-    changing.add(nodes)
-    answers = ids_by_condition(changing, [condition for _, condition in cases])
-    for place, ((held, condition), found) in enumerate(zip(cases, answers, strict=True)):
-        assert (f"n{place}" in found) is matches(condition, held), (held, condition)
-
-
+NODES = ODD.nodes(300, seed=7)
 LONG = "x" * 1990 + "the middle of it" + "y" * 4000
 
 CASES: list[tuple[object, FilterOperator, Value]] = [
@@ -112,18 +70,23 @@ CASES: list[tuple[object, FilterOperator, Value]] = [
 ]
 
 
-def test_the_engine_agrees_on_what_is_easily_confused(changing: ElasticsearchVectorStore) -> None:
-    changing.add(
-        [
-            TextNode(id_=f"c{place}", embedding=[1.0, 0.0], metadata={"k": value})
-            for place, (value, _, _) in enumerate(CASES)
-        ]
-    )
-    asked = [Compare("k", operator, given) for _, operator, given in CASES]
-    answers = ids_by_condition(changing, asked)
-    for place, (condition, found) in enumerate(zip(asked, answers, strict=True)):
-        held = {"k": CASES[place][0]}
-        assert (f"c{place}" in found) is matches(condition, held), (held, condition)
+@pytest.fixture(scope="module")
+def corpus(open_store: Opener) -> ElasticsearchVectorStore:
+    store = open_store()
+    store.add(NODES)
+    return store
+
+
+@pytest.fixture(scope="module")
+def changing(open_store: Opener) -> ElasticsearchVectorStore:
+    return open_store()
+
+
+class TestFilters(FiltersContract[ElasticsearchVectorStore]):
+    odd, nodes, confused = ODD, NODES, CASES
+
+    def found(self, store: ElasticsearchVectorStore, asked: Sequence[Condition]) -> list[set[str]]:
+        return ids_by_condition(store, asked)
 
 
 def nested(depth: int) -> Condition:
@@ -167,8 +130,7 @@ def test_what_servers_do_not_take_is_refused_before_anything_is_sent(
     ids=["a long text", "a long Chinese text", "many values", "many comparisons", "deep"],
 )
 def test_what_is_not_refused_the_server_takes(
-    corpus: tuple[ElasticsearchVectorStore, list[TextNode]], condition: Condition
+    corpus: ElasticsearchVectorStore, condition: Condition
 ) -> None:
-    store, nodes = corpus
-    found = ElasticsearchBackend(store).dense([1.0, 0.0], Search(1000, condition)).function()
-    assert {each.node_id for each in found} == matching(nodes, condition)
+    found = ElasticsearchBackend(corpus).dense([1.0, 0.0], Search(1000, condition)).function()
+    assert {each.node_id for each in found} == matching(NODES, condition)

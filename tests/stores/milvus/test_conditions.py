@@ -3,33 +3,25 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from tests.stores.filters_contract import FiltersContract
 from tests.stores.milvus.hard_metadata import ODD
-from tests.stores.odd_metadata import CONFUSED, EQ, IN, examples, matching
+from tests.stores.odd_metadata import EQ, IN, matching
 
-
-def found(store: MilvusStore, condition: Condition) -> set[str]:
-    search = MilvusBackend(store).dense([1.0, 0.0], Search(1000, condition))
-    return {each.node_id for each in search.function()}
+NODES = ODD.nodes(300, seed=7)
 
 
 @pytest.fixture(scope="module")
-def corpus(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[MilvusStore, list[TextNode]]]:
-    nodes = ODD.nodes(300, seed=7)
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
     with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
-        store.add(nodes)
-        yield store, nodes
+        store.add(NODES)
+        yield store
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +30,18 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
         yield store
 
 
-@examples(500)
-@given(condition=ODD.conditions)
-def test_the_engine_finds_what_matches_among_many(
-    corpus: tuple[MilvusStore, list[TextNode]], condition: Condition
-) -> None:
-    store, nodes = corpus
-    assert found(store, condition) == matching(nodes, condition)
+class TestFilters(FiltersContract[MilvusStore]):
+    odd, nodes = ODD, NODES
 
+    def test_a_filter_as_deep_as_allowed_is_answered(self, corpus: MilvusStore) -> None:
+        condition: Condition = Compare("k", EQ, "a")
+        for number in range(14):
+            condition = Not(AnyOf((condition, Compare("k", EQ, number))))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
 
-@examples(500)
-@given(held=ODD.metadata, condition=ODD.conditions)
-def test_the_engine_agrees_on_any_metadata(
-    changing: MilvusStore, held: dict[str, object], condition: Condition
-) -> None:
-    changing.add([TextNode(id_="n", embedding=[1.0, 0.0], metadata=held)])
-    assert found(changing, condition) == ({"n"} if matches(condition, held) else set())
-
-
-@pytest.mark.parametrize(("value", "operator", "asked"), CONFUSED)
-def test_the_engine_agrees_on_what_is_easily_confused(
-    changing: MilvusStore, value: object, operator: FilterOperator, asked: Value
-) -> None:
-    changing.add([TextNode(id_="n", embedding=[1.0, 0.0], metadata={"k": value})])
-    condition = Compare("k", operator, asked)
-    assert found(changing, condition) == ({"n"} if matches(condition, {"k": value}) else set())
+    def test_many_values_are_answered(self, corpus: MilvusStore) -> None:
+        condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
 
 
 def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(
@@ -73,19 +52,3 @@ def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(
         condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
     with pytest.raises(UnsupportedFilterError, match="nested"):
         MilvusBackend(store).dense([1.0], Search(1, condition))
-
-
-def test_a_filter_as_deep_as_allowed_is_answered(
-    corpus: tuple[MilvusStore, list[TextNode]],
-) -> None:
-    store, nodes = corpus
-    condition: Condition = Compare("k", EQ, "a")
-    for number in range(14):
-        condition = Not(AnyOf((condition, Compare("k", EQ, number))))
-    assert found(store, condition) == matching(nodes, condition)
-
-
-def test_many_values_are_answered(corpus: tuple[MilvusStore, list[TextNode]]) -> None:
-    store, nodes = corpus
-    condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
-    assert found(store, condition) == matching(nodes, condition)

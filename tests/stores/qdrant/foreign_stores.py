@@ -56,6 +56,7 @@ class Named:
     def __init__(self, backend: ForeignBackend) -> None:
         self._backend = backend
         self.store = backend.store
+        self.engine = backend.engine
         self.drop_violations = backend.drop_violations
         self.capabilities = backend.capabilities
 

@@ -27,6 +27,7 @@ from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.flat_conditions import flat_clause_of
 from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from tests.stores.filters_contract import FiltersContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -56,7 +57,7 @@ OURS = OddMetadata(
     in_lists=NESTED,
     sizes=NUMBERS,
 )
-NODES = OURS.nodes(200, seed=7, name=uuid)
+NODES = OURS.nodes(200, seed=7)
 FLAT = OddMetadata(strings=STRINGS, numbers=NUMBERS, sizes=NUMBERS, texts=[TEXT], least=1)
 # More may be stored than can be asked for.
 FLAT_NODES = OddMetadata(
@@ -68,10 +69,16 @@ FLAT_NODES = OddMetadata(
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[QdrantBackend]:
+def corpus() -> Iterator[QdrantStore]:
     with QdrantStore("qdrant::memory:") as store:
         store.add(NODES)
-        yield QdrantBackend(store)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def changing() -> Iterator[QdrantStore]:
+    with QdrantStore("qdrant::memory:") as store:
+        yield store
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +103,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeShard]:
     shard.close()
 
 
-def found(backend: QdrantBackend | ForeignBackend, condition: Condition) -> set[str]:
-    return {each.node_id for each in backend.dense([1.0, 0.0], Search(1000, condition)).function()}
-
-
-@examples(500)
-@given(condition=OURS.conditions)
-def test_a_store_of_ours_finds_what_matches(own: QdrantBackend, condition: Condition) -> None:
-    assert found(own, condition) == matching(NODES, condition)
+class TestFilters(FiltersContract[QdrantStore]):
+    odd, nodes = OURS, NODES
 
 
 @examples(500)
@@ -111,7 +112,8 @@ def test_a_store_of_ours_finds_what_matches(own: QdrantBackend, condition: Condi
 def test_a_store_of_llamaindex_finds_what_matches(
     foreign: ForeignBackend, condition: Condition
 ) -> None:
-    assert found(foreign, condition) == matching(FLAT_NODES, condition)
+    found = foreign.dense([1.0, 0.0], Search(1000, condition)).function()
+    assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
 @examples(500)
@@ -153,8 +155,8 @@ def test_what_llamaindex_payload_cannot_tell_is_refused_before_anything_is_sent(
 
 @pytest.mark.parametrize("operator", SIZED)
 def test_sizes_beyond_exact_numbers_are_refused(
-    own: QdrantBackend, operator: FilterOperator
+    corpus: QdrantStore, operator: FilterOperator
 ) -> None:
     with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
-        own.dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
+        QdrantBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
     assert caught.value.operator == operator.name
