@@ -24,6 +24,7 @@ from llama_retrieval_ext.stores.backend import (
     Asked,
     Dense,
     Found,
+    IdsFirstBackend,
     Keyword,
     ScoredId,
     Search,
@@ -97,6 +98,7 @@ class HybridRetriever(StoreRetriever):
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
+        self._by_ids = ids_first(self.backend) if self.backend.capabilities.ids_first else None
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
@@ -146,8 +148,8 @@ class HybridRetriever(StoreRetriever):
         both = dense_and_keyword(embedding, text, search)
         known = found_ahead(self.backend, both)
         some = 2 * (query.top_k or 1) <= candidates
-        if known is None and some and self.backend.capabilities.ids_first:
-            return (yield from self._ids_first(query, embedding, search))
+        if known is None and some and self._by_ids is not None:
+            return (yield from self._ids_first(self._by_ids, query, embedding, search))
         found = known or (
             yield from step("search in one round trip", searched_at_once(self.backend, both))
         )
@@ -169,17 +171,15 @@ class HybridRetriever(StoreRetriever):
         return searches
 
     def _ids_first(
-        self, query: Query, embedding: Sequence[float], search: Search
+        self, backend: IdsFirstBackend, query: Query, embedding: Sequence[float], search: Search
     ) -> Plan[list[Hit]]:
-        """Most candidates are dropped, so that their nodes need not be sent."""
-        backend = ids_first(self.backend)
-        asked = backend.ids_of_both(embedding, query.query_str, search)
-        found = yield from step("search in one round trip", call(asked))
-        top = self._top(dict(zip(LEGS, found, strict=True)), query)
-        if not top:
-            return []
-        wanted = backend.nodes_of([each.node_id for each in top], search)
-        nodes = yield from step("nodes of the best", call(wanted))
+        """Most candidates are dropped, so that their nodes need not be read."""
+
+        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
+            return self._top(dict(zip(LEGS, (near, sharing), strict=True)), query)
+
+        asked = backend.best_of_both(embedding, query.query_str, search, choose)
+        top, nodes = yield from step("search in one round trip", call(asked))
         # What was deleted meanwhile is left out.
         kept = [each for each in top if each.node_id in nodes]
         return self._hits(kept, [Found(nodes[each.node_id], each.score) for each in kept], query)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScopeRequiredError
@@ -11,12 +10,14 @@ from llama_retrieval_ext.stores.backend import (
     Asked,
     Backend,
     Capabilities,
+    Choice,
+    Chosen,
     Found,
-    ScoredId,
     Search,
     fusing,
     ids_first,
 )
+from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
@@ -76,25 +77,26 @@ class GuardedBackend:
             _scoped(each.search)
         return self._backend.batch(asked)
 
-    def ids_of_both(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
-        """The ids of both searches.
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
+        """What is chosen of both searches, with its nodes.
 
         Raises:
             ScopeRequiredError: The search has no scope.
             UnsupportedModeError: The engine gives ids and nodes together only.
         """
-        return ids_first(self._backend).ids_of_both(embedding, text, _scoped(search))
+        return ids_first(self._backend).best_of_both(embedding, text, _scoped(search), choose)
 
-    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
-        """Nodes by their ids.
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        """The best nodes of the best documents.
 
         Raises:
             ScopeRequiredError: The search has no scope.
-            UnsupportedModeError: The engine gives ids and nodes together only.
+            UnsupportedModeError: The engine does not go by documents.
         """
-        return ids_first(self._backend).nodes_of(node_ids, _scoped(search))
+        _scoped(asked.search)
+        return grouping(self._backend).grouped(asked, size)
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

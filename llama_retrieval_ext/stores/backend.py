@@ -11,6 +11,7 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.algebra.fusion import FusedId
 from llama_retrieval_ext.stores.native_fusion import FusedSearch, NativeFusion
 
 
@@ -254,30 +255,33 @@ class FusingBackend(Backend, Protocol):
         ...
 
 
+# What is chosen of the ids that vector search and keyword search found.
+Choice: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], list[FusedId]]
+Chosen: TypeAlias = tuple[list[FusedId], Mapping[str, BaseNode]]
+
+
 @runtime_checkable
 class IdsFirstBackend(Backend, Protocol):
-    """A backend that can leave the nodes of both searches for later."""
+    """A backend that reads the nodes of the best alone."""
 
-    def ids_of_both(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
-        """What a batch of both searches finds, without the nodes.
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
+        """What is chosen of a vector search and a keyword search, with its nodes.
+
+        Args:
+            embedding: What vector search looks for.
+            text: What keyword search looks for.
+            search: How many each is to find, and what all must satisfy.
+            choose: Says which of both are wanted; it must not take long.
+
+        Returns:
+            What was chosen, and nodes by id; without those that meanwhile are gone, or do not
+            satisfy the search any more.
 
         Raises:
             UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
             DimensionMismatchError: The embedding does not have the store's dimension.
-        """
-        ...
-
-    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
-        """Nodes by the ids that `ids_of_both` gave.
-
-        Args:
-            node_ids: Which.
-            search: That of before: what does not satisfy it any more, or is gone, is left out.
-
-        Raises:
-            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
         """
         ...
 

@@ -4,6 +4,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, TypeAlias, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,17 +21,20 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.algebra.fusion import FusedId
 from llama_retrieval_ext.stores.backend import (
     Backend,
     Dense,
     Found,
     Keyword,
+    ScoredId,
     ScoreRange,
     Search,
     dense_and_keyword,
     fusing,
     ids_first,
 )
+from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import Asked as AskedBoth
@@ -247,16 +251,42 @@ class BackendContract:
             vector = embed_model.get_query_embedding(text)
             together = backend.batch(dense_and_keyword(vector, text, search))
             assert together is not None
-            bare = _found(ids_first(backend).ids_of_both(vector, text, search))
-            for ids, found in zip(bare, _found(together), strict=True):
-                assert ids == [(each.node_id, each.score) for each in found]
-        everything = [node.node_id for node in sample_nodes()]
-        nodes = _found(ids_first(backend).nodes_of([*everything, "none such"], search))
+            both = [each for ranking in _found(together) for each in ranking]
+            top, nodes = _found(ids_first(backend).best_of_both(vector, text, search, _all_of_both))
+            assert [each[:2] for each in top] == [(each.node_id, each.score) for each in both]
+            assert nodes == {each.node_id: each.node for each in both}
+        vector = embed_model.get_query_embedding(SAMPLE_QUERIES[0])
+        asked = vector, SAMPLE_QUERIES[0], search, _everything_and_more
+        _, nodes = _found(ids_first(backend).best_of_both(*asked))
         assert {id_: node.node_id for id_, node in nodes.items()} == {
             node.node_id: node.node_id
             for node in sample_nodes()
             if matches(search.condition, node.metadata)
         }
+
+    @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_the_best_nodes_of_the_best_documents_are_those_of_all(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None, size: int
+    ) -> None:
+        if not backend.capabilities.grouping:
+            return
+        search = Search(_EVERYTHING, None if scope is None else scope.condition, scope)
+        few = replace(search, top_k=3)
+        for text in SAMPLE_QUERIES:
+            vector = tuple(embed_model.get_query_embedding(text))
+            for found, asked in (
+                (_found(backend.dense(vector, search)), Dense(vector, few)),
+                (_found(backend.keyword(text, search)), Keyword(text, few)),
+            ):
+                groups = _by_document(_found(grouping(backend).grouped(asked, size)))
+                everything = _by_document(found)
+                # Which of those that tie is the engine's choice.
+                assert [each[0] for each in groups.values()] == pytest.approx(
+                    [each[0] for each in everything.values()][:3], abs=1e-6
+                )
+                for document, scores in groups.items():
+                    assert scores == pytest.approx(everything[document][:size], abs=1e-6)
 
     @pytest.mark.parametrize("scope", [None, ACME, _NOBODY], ids=repr)
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
@@ -288,6 +318,23 @@ class BackendContract:
         told = json.loads(json.dumps(dict(backend.describe())))
         assert backend.engine
         assert told["engine"] == backend.engine
+
+
+def _all_of_both(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
+    return [FusedId(node_id, score, ()) for node_id, score in (*near, *sharing)]
+
+
+def _everything_and_more(*_: Sequence[ScoredId]) -> list[FusedId]:
+    ids = [node.node_id for node in sample_nodes()]
+    return [FusedId(node_id, 0.0, ()) for node_id in (*ids, "none such")]
+
+
+def _by_document(found: Sequence[Found]) -> dict[str, list[float]]:
+    """The scores of each document, best first; the documents by their best."""
+    scores: dict[str, list[float]] = {}
+    for each in found:
+        scores.setdefault(str(each.node.ref_doc_id), []).append(each.score)
+    return scores
 
 
 def _later(ask: Asked, text: str, search: Search) -> Callable[[], list[Found]]:

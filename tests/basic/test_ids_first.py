@@ -1,17 +1,17 @@
 """Hybrid search over an engine that gives ids first, and the nodes of the best afterwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import ScoredId, Search, ids_first
+from llama_retrieval_ext.stores.backend import Choice, Chosen, Found, ScoredId, Search, ids_first
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -28,21 +28,22 @@ class IdsFirst(FakeBackend):
         self.gone = gone
         self.wanted: list[Sequence[str]] = []
 
-    def ids_of_both(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
         dense, keyword = self.dense(embedding, search), self.keyword(text, search)
-        return Call(
-            lambda: (
-                [(each.node_id, each.score) for each in dense.function()],
-                [(each.node_id, each.score) for each in keyword.function()],
-            )
-        )
-
-    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
-        self.wanted.append(node_ids)
         there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
-        return Call(lambda: {id_: there[id_] for id_ in node_ids if id_ in there})
+
+        def ids(call: Call[list[Found]]) -> list[ScoredId]:
+            return [(each.node_id, each.score) for each in call.function()]
+
+        def chosen() -> Chosen:
+            top = choose(ids(dense), ids(keyword))
+            wanted = [each.node_id for each in top]
+            self.wanted.append(wanted)
+            return top, {id_: there[id_] for id_ in wanted if id_ in there}
+
+        return Call(chosen)
 
 
 class TestRetriever(RetrieverContract):

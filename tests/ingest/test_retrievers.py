@@ -1,14 +1,22 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ScopeRequiredError,
+    UnsupportedModeError,
+)
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 
 
 @pytest.fixture
@@ -73,3 +81,36 @@ def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
     engine = RetrieverQueryEngine.from_args(kb.retriever("hybrid", top_k=1), llm=MockLLM())
     (source,) = engine.query("annual leave").source_nodes
     assert source.node.ref_doc_id == "leave"
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "embedded",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("qdrant-server", "milvus")),
+    ],
+    indirect=True,
+)
+@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
+def test_a_few_hits_of_each_document_come_within_the_scope(
+    open_kb: Callable[..., KnowledgeBase], kind: str
+) -> None:
+    with open_kb(require_scope=True) as kb:
+        for tenant in "ab":
+            kb.add(
+                [
+                    TextNode(text=f"annual leave {part}", **of(f"{tenant}-{document}"))
+                    for document in range(3)
+                    for part in range(4)
+                ],
+                scope=Scope(tenant),
+            )
+        retriever = kb.retriever(kind, top_k=3, collapse=Collapse())
+        hits = retriever.for_scope(Scope("a")).retrieve("annual leave")
+        assert sorted(str(hit.node.ref_doc_id) for hit in hits) == ["a-0", "a-1", "a-2"]
+        with pytest.raises(ScopeRequiredError):
+            KeywordRetriever(retriever.backend, collapse=Collapse()).retrieve("annual leave")
+
+
+def of(document: str) -> dict[str, Any]:
+    return {"relationships": {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}}

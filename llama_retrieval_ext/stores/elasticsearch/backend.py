@@ -1,16 +1,16 @@
 """The backend of Elasticsearch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
-
-from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stores.backend import (
     Capabilities,
+    Choice,
+    Chosen,
     Found,
     ScoredId,
     ScoreRange,
@@ -67,30 +67,25 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
             real_async=True,
         )
 
-    def ids_of_both(
-        self, embedding: Sequence[float], text: str, search: Search
-    ) -> Call[tuple[list[ScoredId], list[ScoredId]]]:
-        """The ids of both, in one request.
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
+        """What is chosen of both: their ids come in one request, the nodes in a second.
 
         Raises:
             UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
         """
-        bare = replace(self._wanted(search), bare=True)
+        wanted, searcher = self._wanted(search), self._searcher
+        bare = replace(wanted, bare=True)
 
-        def steps() -> Steps[tuple[list[ScoredId], list[ScoredId]]]:
-            near, sharing = yield from self.store.searcher.batch([(embedding, bare), (text, bare)])
-            return _scored(near), _scored(sharing)
+        def steps() -> Steps[Chosen]:
+            near, sharing = yield from searcher.batch([(embedding, bare), (text, bare)])
+            top = choose(_scored(near), _scored(sharing))
+            if not top:
+                return [], {}
+            return top, (yield from searcher.nodes_of([each.node_id for each in top], wanted))
 
         return self._call(steps)
-
-    def nodes_of(self, node_ids: Sequence[str], search: Search) -> Call[Mapping[str, BaseNode]]:
-        """Nodes by the ids that `ids_of_both` gave.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted = self._wanted(search)
-        return self._call(lambda: self.store.searcher.nodes_of(node_ids, wanted))
 
     @property
     def _searcher(self) -> Searcher:
