@@ -63,6 +63,7 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
             one_round_trip=True,
             ids_first=True,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
+            mmr=self._has_mmr,
             real_async=True,
         )
 

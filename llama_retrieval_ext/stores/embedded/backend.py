@@ -43,7 +43,7 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
             fusions=fusions_of(_SCORES[self.store.distance].kind),
-            mmr=True,
+            mmr=self._has_mmr,
         )
 
     @property

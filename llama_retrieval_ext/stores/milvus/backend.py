@@ -40,6 +40,7 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
             dense=dense,
             keyword=ScoreRange("bm25", 0.0),
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+            mmr=self._has_mmr,
         )
 
     @property

@@ -42,7 +42,7 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
             fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
-            mmr=True,
+            mmr=self._has_mmr,
             real_async=self.store.connection.real_async,
         )
 
