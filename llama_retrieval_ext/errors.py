@@ -16,7 +16,6 @@
     │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
     │  └─ TooFewLegsError                       fewer legs answered than must
     ├─ StoreError
-    │  ├─ NodeNotFoundError (KeyError)
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
     │  ├─ UnsupportedModeError (NotImplementedError)
@@ -35,9 +34,6 @@ from collections.abc import Mapping
 
 class RetrievalExtError(Exception):
     """Root of every error raised by this package."""
-
-    # KeyError.__str__ would print the message in quotes.
-    __str__ = Exception.__str__
 
     def __reduce__(self) -> tuple[object, ...]:
         """As it is, so that errors with attributes survive a process pool."""
@@ -141,18 +137,6 @@ class TooFewLegsError(ExecutionError):
 
 class StoreError(RetrievalExtError):
     """Something is wrong with, or in, a store."""
-
-
-class NodeNotFoundError(StoreError, KeyError):
-    """No node has this id.
-
-    Attributes:
-        node_id: The id that was asked for.
-    """
-
-    def __init__(self, message: str, node_id: str) -> None:
-        super().__init__(message)
-        self.node_id = node_id
 
 
 class DuplicateNodeError(StoreError):

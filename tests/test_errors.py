@@ -13,7 +13,6 @@ from llama_retrieval_ext.errors import (
     InvalidFilterError,
     MissingDependencyError,
     ModelMismatchError,
-    NodeNotFoundError,
     RetrievalExtError,
     ScopeError,
     ScopeRequiredError,
@@ -55,7 +54,6 @@ def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
         (ScopeRequiredError, PermissionError),
         (ScopeViolationError, PermissionError),
         (DeadlineExceededError, TimeoutError),
-        (NodeNotFoundError, KeyError),
         (UnsupportedFilterError, NotImplementedError),
         (UnsupportedModeError, NotImplementedError),
         (DimensionMismatchError, ValueError),
@@ -70,7 +68,6 @@ def test_who_expects_a_builtin_error_catches_it(
 
 
 def test_a_message_is_shown_as_it_was_written() -> None:
-    assert str(NodeNotFoundError("no node 'n1'", "n1")) == "no node 'n1'"
     assert str(DuplicateNodeError("n1 is taken", "n1")) == "n1 is taken"
 
 
@@ -90,7 +87,6 @@ def test_a_missing_package_that_no_extra_brings_is_named_likewise() -> None:
 
 def test_errors_say_what_they_are_about() -> None:
     cause = OSError("down")
-    assert NodeNotFoundError("gone", "n1").node_id == "n1"
     assert DuplicateNodeError("taken", "n1").node_id == "n1"
     assert ScopeViolationError("leak", ("n1", "n2")).node_ids == ("n1", "n2")
     assert UnsupportedFilterError("no", "any").operator == "any"
@@ -108,7 +104,6 @@ def test_the_causes_are_a_copy() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        errors.NodeNotFoundError("no node 'n1'", "n1"),
         errors.DuplicateNodeError("taken", "n1"),
         errors.ScopeViolationError("outside", ("n1", "n2")),
         errors.UnsupportedFilterError("cannot", "any"),

@@ -11,7 +11,7 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.composite.routing.selector import Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.branches import Unfused, branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -121,7 +121,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
 
     def __init__(
         self,
-        legs: Branches | Mapping[str, BaseRetriever | Leg],
+        legs: Unfused | Mapping[str, BaseRetriever | Leg],
         *,
         profiles: Mapping[str, IntentProfile] | None = None,
         selector: Selector | None = None,
@@ -137,7 +137,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             )
         if fusion is not None and fusion.weights is not None:
             raise ConfigurationError(f"give the weights to the profiles, not to {fusion!r}")
-        sides = legs if isinstance(legs, Branches) else branches(**legs)
+        sides = legs if isinstance(legs, Unfused) else branches(**legs)
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
             for intent, profile in chosen.items()
@@ -161,7 +161,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
         return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
 
 
-def _variant(sides: Branches, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
+def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
     names = [leg.name for leg in sides.legs]
     weights = resolved_weights(profile.weights, names, [leg.weight for leg in sides.legs])
     legs = tuple(

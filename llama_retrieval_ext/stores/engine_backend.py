@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Asked, Capabilities, Found, Search
 from llama_retrieval_ext.stores.engine_store import EngineStore
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
-from llama_retrieval_ext.stores.searcher import Answer, FusingSearcher
+from llama_retrieval_ext.stores.searcher import Answer, DiverseSearcher, FusingSearcher
 
 S = TypeVar("S", bound=EngineStore)
 # An engine's own words for which nodes are wanted, and how many.
@@ -44,6 +45,11 @@ class EngineBackend(ABC, Generic[S, W]):
     @abstractmethod
     def _searcher(self) -> FusingSearcher[W]:
         """Who asks it."""
+
+    @cached_property
+    def _has_mmr(self) -> bool:
+        """Whether the engine has MMR; by this the store serves or refuses that mode too."""
+        return isinstance(self._searcher, DiverseSearcher)
 
     @abstractmethod
     def _wanted(self, search: Search) -> W:

@@ -1,5 +1,5 @@
 """Pipelines that fit: no type checker objects to any line."""
-# ruff: noqa: PLR0917 - a list of lines, not a function
+# ruff: noqa: PLR0915, PLR0917 - a list of lines, not a function
 
 from typing import assert_type
 
@@ -8,7 +8,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import FusionChain
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -49,10 +49,12 @@ def right(
     assert_type(rewrite >> fan_out, FanOut)
     assert_type(rewrite >> a, Retriever)
     assert_type(rewrite >> theirs, Retriever)
-    assert_type(rewrite >> (a | b), Branches)
+    assert_type(rewrite >> (a | b), Unfused)
     assert_type(rewrite >> (a | b) >> RRF() >> Top(3), Pipeline)
-    assert_type(fan_out >> a, Branches)
-    assert_type(fan_out >> leg, Branches)
+    assert_type(fan_out >> a, Unfused)
+    assert_type(fan_out >> leg, Unfused)
+    assert_type(rewrite >> (fan_out >> (a | b)), Unfused)
+    assert_type(a | (fan_out >> b) >> RRF(), Branches)
     assert_type(fan_out >> (theirs | b) >> RRF(), Fused)
     assert_type(((a | b) >> RRF() >> Top(9) | a) >> RRF(), Fused)
     assert_type(llama_retrieval_ext.Top(3), Top)

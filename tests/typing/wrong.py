@@ -61,6 +61,13 @@ def wrong(
     _ = fan_out >> RRF()  # wrong
     _ = fan_out >> rewrite  # wrong
     _ = fan_out >> fan_out  # wrong
+    _ = fan_out >> (fan_out >> a)  # wrong
+    _ = fan_out >> (rewrite >> (a | b))  # wrong
+    _ = (fan_out >> a) | b  # wrong
+    _ = a | (fan_out >> b)  # wrong
+    _ = theirs | (fan_out >> b)  # wrong
+    _ = (rewrite >> (a | b)) | a  # wrong
+    _ = (a | b) | (fan_out >> a)  # wrong
     _ = a | Top(3)  # wrong
     _ = a | RRF()  # wrong
     _ = RRF() | a  # wrong

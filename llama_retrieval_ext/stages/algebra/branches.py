@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branches(Operand):
+class Unfused(Operand):
     """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
+
+    The type of `Branches` behind a rewrite or fan-out, as nothing can stand beside those.
 
     Attributes:
         legs: At least one; their names are unique.
@@ -31,16 +33,6 @@ class Branches(Operand):
     legs: tuple[Leg, ...]
     rewrites: tuple[Rewrite, ...] = ()
     fan_out: FanOut | None = None
-
-    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
-        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(self, other)
-
-    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
-        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(other, self)
 
     @overload
     def __rshift__(self, other: Fusion) -> "Fused": ...
@@ -56,6 +48,21 @@ class Branches(Operand):
         before = [repr(stage) for stage in self.rewrites]
         before += [] if self.fan_out is None else [repr(self.fan_out)]
         return " >> ".join([*before, f"({legs})"])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Branches(Unfused):
+    """Retrievers side by side: ``a | b``."""
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.stages.algebra.composing import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
 
 
 def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> Branches:

@@ -9,7 +9,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.advice import grouped, instead, side, written
-from llama_retrieval_ext.stages.algebra.branches import Branches, unique_legs
+from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, unique_legs
 from llama_retrieval_ext.stages.algebra.chains import FanOutChain, RefineChain, RewriteChain
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
@@ -127,7 +127,7 @@ def _retriever_refine(source: BaseRetriever, refine: Refine) -> Pipeline:
     return Pipeline(source, refines=_refines(refine))
 
 
-def _rewrite_branches(rewrite: Rewrite, legs: Branches) -> Branches:
+def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
     return Branches(legs.legs, (*_rewrites(rewrite), *legs.rewrites), legs.fan_out)
 
 

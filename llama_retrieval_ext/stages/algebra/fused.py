@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
-from llama_retrieval_ext.stages.algebra.branches import Branches
+from llama_retrieval_ext.stages.algebra.branches import Unfused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -45,7 +45,7 @@ class Fused(Retriever):
 
     def __init__(
         self,
-        branches: Branches,
+        branches: Unfused,
         fusion: Fusion,
         *,
         top_k: int | None = None,

@@ -4,29 +4,28 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
-from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
 from llama_retrieval_ext.execution.partials import heard
-from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
+from llama_retrieval_ext.stages.algebra.many import answers
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
+from llama_retrieval_ext.stages.algebra.without_span import without_span
 from llama_retrieval_ext.stages.references.index_nodes import Resolver
 from llama_retrieval_ext.stages.references.index_targets import Target
 from llama_retrieval_ext.trace import Trace
@@ -38,18 +37,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.algebra.refine import Refine
 
 _log = logging.getLogger(__name__)
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def _without_span(method: F) -> F:
-    """The method, marked as one that LlamaIndex's instrumentation shall not wrap.
-
-    LlamaIndex gives every implementation of an abstract method a span of its own. ``retrieve`` has
-    one already: a second for ``_retrieve`` and a third for making a plan show every level thrice,
-    and each costs more than the rest of a retriever.
-    """
-    setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
-    return method
 
 
 class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
@@ -98,7 +85,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "_plan" in vars(cls):
-            _without_span(vars(cls)["_plan"])
+            without_span(vars(cls)["_plan"])
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
@@ -200,36 +187,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Raises:
             ConfigurationError: ``at_once`` is below 1.
         """
-        return run(self._many(queries, at_once))
+        return run(answers(self, queries, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
         """`retrieve_many` without blocking the event loop."""
-        return await arun(self._many(queries, at_once))
-
-    def _many(self, queries: Sequence[QueryType], at_once: int) -> Plan[list[list[NodeWithScore]]]:
-        if at_once < 1:
-            raise ConfigurationError(f"at_once must be at least 1, got {at_once}")
-        answers: list[list[NodeWithScore]] = []
-        for start in range(0, len(queries), at_once):
-            some = queries[start : start + at_once]
-            if len(some) > 1:
-                # What fails here fails again below, in the query that it belongs to.
-                yield Together([Task(self.name, self.ahead([Query.of(query) for query in some]))])
-            tasks = [
-                Task(
-                    self.name,
-                    call(Call(partial(self.retrieve, query), partial(self.aretrieve, query))),
-                )
-                for query in some
-            ]
-            outcomes = yield Together(tasks)
-            frame = current_frame()
-            if frame is not None:
-                frame.session.ahead.clear()  # of many queries it would be all that they found
-            answers += [outcome.result() for outcome in outcomes]
-        return answers
+        return await arun(answers(self, queries, at_once=at_once))
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
         """A plan that asks in a batch for what each of several queries is sure to need.
@@ -271,11 +235,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             dict(session.details),
         )
 
-    @_without_span
+    @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return run(self._answer(query_bundle))
 
-    @_without_span
+    @without_span
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await arun(self._answer(query_bundle))
 

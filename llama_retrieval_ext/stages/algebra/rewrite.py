@@ -11,7 +11,7 @@ from llama_retrieval_ext.stages.algebra.operand import Operand
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
-    from llama_retrieval_ext.stages.algebra.branches import Branches
+    from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused
     from llama_retrieval_ext.stages.algebra.retriever import Retriever
 
 
@@ -32,7 +32,7 @@ class Rewrite(Operand, ABC):
     @overload
     def __rshift__(self, other: BaseRetriever) -> "Retriever": ...
     @overload
-    def __rshift__(self, other: "Branches") -> "Branches": ...
+    def __rshift__(self, other: "Unfused") -> "Unfused": ...
     def __rshift__(self, other: object) -> object:
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
@@ -46,7 +46,7 @@ class FanOut(Operand, ABC):
     def fan_out(self, query: Query) -> Plan[list[Query]]:
         """The plan for the queries to ask, at least one; copies that differ in their text."""
 
-    def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+    def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Unfused":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there

@@ -64,6 +64,7 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
             ids_first=True,
             most_hits=WINDOW,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
+            mmr=self._has_mmr,
             real_async=True,
         )
 

@@ -16,17 +16,6 @@ _SCORES: Final[Mapping[Distance, ScoreRange]] = {
     "dot": ScoreRange("dot"),
     "euclid": ScoreRange("negative_distance", None, 0.0),
 }
-# Made once: they are looked up several times a query.
-_CAPABILITIES: Final[Mapping[Distance, Capabilities]] = {
-    distance: Capabilities(
-        dense=scores,
-        keyword=ScoreRange("bm25", 0.0, None),
-        one_round_trip=True,
-        fusions=fusions_of(scores.kind),
-        mmr=True,
-    )
-    for distance, scores in _SCORES.items()
-}
 
 
 class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
@@ -49,7 +38,13 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
     @property
     def capabilities(self) -> Capabilities:
         """Everything but async: the engine blocks, for milliseconds."""
-        return _CAPABILITIES[self.store.distance]
+        return Capabilities(
+            dense=_SCORES[self.store.distance],
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            fusions=fusions_of(_SCORES[self.store.distance].kind),
+            mmr=self._has_mmr,
+        )
 
     @property
     def _searcher(self) -> Searcher:

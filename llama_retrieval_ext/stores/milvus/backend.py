@@ -44,6 +44,7 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
             grouping=self.store.searcher.groups,
             most_hits=MOST,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+            mmr=self._has_mmr,
         )
 
     def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:

@@ -44,7 +44,7 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
             fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
             # Local mode would copy every payload for it.
             grouping=not self.store.connection.is_local,
-            mmr=True,
+            mmr=self._has_mmr,
             real_async=self.store.connection.real_async,
         )
 
