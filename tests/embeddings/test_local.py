@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -26,6 +26,7 @@ def refuse(*args, **kwargs):
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from tests.quick import examples
 model = LocalEmbedding()
 assert "wordllama" not in sys.modules, "making a model loads it"
 print(len(model.get_query_embedding("where is the law of the sea written?")))
@@ -41,7 +42,7 @@ def length(vector: list[float]) -> float:
     return math.sqrt(sum(value * value for value in vector))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.text(), max_size=4))
 def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
     for vector in LocalEmbedding().get_text_embedding_batch(texts):
@@ -49,7 +50,7 @@ def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
         assert length(vector) == pytest.approx(1, abs=1e-5) or not any(vector)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_a_vector_does_not_depend_on_the_batch(texts: list[str]) -> None:
     model = LocalEmbedding()
