@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
+from tests.quick import examples
 
 ALONE = """
 import socket, sys
@@ -26,7 +27,6 @@ def refuse(*args, **kwargs):
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from tests.quick import examples
 model = LocalEmbedding()
 assert "wordllama" not in sys.modules, "making a model loads it"
 print(len(model.get_query_embedding("where is the law of the sea written?")))
