@@ -85,7 +85,7 @@ def test_keys_have_values_of_their_own(memo: Memo, maker: Maker) -> None:
 def test_a_failure_is_told_to_all_who_wait_and_not_kept(
     memo: Memo, maker: Maker, drive: Drive
 ) -> None:
-    maker.error = ConnectionError("down")
+    maker.error, maker.delay_s = ConnectionError("down"), 0.1  # all five ask meanwhile
     assert set(drive(many(memo, maker))) == {maker.error}
     failures, maker.error = maker.made, None
     assert failures == 1
