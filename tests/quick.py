@@ -21,6 +21,8 @@ _SLOW = (
     "tests/basic/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli",
     "tests/composite/test_llm_over_http.py",
+    "tests/composite/test_multi_query.py::TestContractOfOneInAnother",
+    "tests/composite/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
     "tests/composite/test_threads.py::test_eight_threads",
     "tests/ingest/test_copying.py",
     "tests/ingest/test_crashes.py",

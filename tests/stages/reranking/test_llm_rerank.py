@@ -57,13 +57,13 @@ class MeetingLLM(ScriptedLLM):
 
     def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
         self._meeting.join()
-        return super().complete(prompt, formatted=formatted)
+        return super().complete(prompt, formatted=formatted)  # type: ignore[no-any-return]
 
     async def acomplete(
         self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponse:
         await self._meeting.ajoin()
-        return await super().acomplete(prompt, formatted=formatted)
+        return await super().acomplete(prompt, formatted=formatted)  # type: ignore[no-any-return]
 
 
 def searched(stage: LLMRerank, query: str = "annual leave", *, asynchronous: bool) -> SearchResult:
