@@ -5,6 +5,7 @@ on a disk. The quick one has the same assertions over fewer examples, and waits 
 """
 
 import gc
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ _SLOW = (
 )
 _PLACES = tuple(place for place in _SLOW if "::" not in place)
 _WITHIN = tuple(place for place in _SLOW if "::" in place)
+# The quick run has these promises for retrievers that are no composites.
+_MANY_THREADS = re.compile(r"tests/composite/.*::Test\w+::test_threads_")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
 
@@ -93,7 +96,7 @@ class SlowTests:
         for item in items:
             place = self._place(item.path)
             inside = any(place == slow or place.startswith(f"{slow}/") for slow in _PLACES)
-            if inside or item.nodeid.startswith(_WITHIN):
+            if inside or item.nodeid.startswith(_WITHIN) or _MANY_THREADS.match(item.nodeid):
                 item.add_marker(pytest.mark.slow)
 
     @pytest.hookimpl(wrapper=True)

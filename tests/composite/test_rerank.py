@@ -155,8 +155,8 @@ def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: boo
 
 
 def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=1.0))
-    result = searched(retriever, Query("q", timeout_s=0.2), asynchronous=asynchronous)
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
+    result = searched(retriever, Query("q", timeout_s=0.5), asynchronous=asynchronous)
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert [part.where for part in result.degraded] == ["ByLength"]
 

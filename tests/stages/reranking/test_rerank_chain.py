@@ -92,8 +92,8 @@ def test_one_that_is_late_costs_its_time_and_no_more() -> None:
 
 
 def test_each_has_its_part_of_the_querys_time_so_that_the_next_is_reached() -> None:
-    chain = RerankChain(Reversing(delay_s=1.0), RuleRerank())
-    result = searched(chain, Query("annual leave", timeout_s=0.4))
+    chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
+    result = searched(chain, Query("annual leave", timeout_s=0.8))
     assert node_ids(result.hits)[0] == "b"
     assert [part.where for part in result.degraded] == ["Reversing"]
 
