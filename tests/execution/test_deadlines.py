@@ -96,8 +96,8 @@ def test_the_time_of_a_query_bounds_a_tree_of_composites(
 ) -> None:
     tree = fused(hanging(), fused(hanging(), fused(hanging(), FakeRetriever([("a", 0.5)]))))
     with Clock() as clock:
-        result = search_anywhere(tree, Query("query", timeout_s=0.2))
-    assert clock.took < 0.55
+        result = search_anywhere(tree, Query("query", timeout_s=0.5))
+    assert clock.took < 1.3  # if each of the levels had its own, they would take 1.5
     assert node_ids(result.hits) == ["a"]  # every level still had time for what it got
     assert len(result.degraded) == 3
 
