@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
 
@@ -30,10 +30,11 @@ from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.threshold import Threshold
 from llama_retrieval_ext.stages.refining.top import Top
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from tests.quick import examples
 
 Ranking = list[tuple[str, float]]
 # Parts are few and rankings short: what breaks a law is found early.
-few = settings(max_examples=20)
+few = examples(20)
 
 
 @dataclass(frozen=True, slots=True)

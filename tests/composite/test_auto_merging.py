@@ -1,7 +1,6 @@
 """Small chunks found, their parents given where enough of them were found."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -26,7 +25,8 @@ from llama_retrieval_ext.ranking import Hit, node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-from tests.searching import Searched, longest_pause_s
+from tests.meeting import Meeting, met_by_the_loop
+from tests.searching import Searched
 
 
 def related(*ids: str) -> list[RelatedNodeInfo]:
@@ -229,12 +229,13 @@ def test_nothing_that_was_found_is_changed(searched: Searched) -> None:
 def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
     class Slow(SimpleDocumentStore):
         def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
-            time.sleep(0.1)
+            meeting.join()
             return super().get_nodes(node_ids, raise_error)
 
+    meeting = Meeting(2)
     retriever = AutoMergingRetriever(Found(P, {"P0": 0.9}), Slow())
-
-    assert asyncio.run(longest_pause_s(retriever)) < 0.06
+    result = asyncio.run(met_by_the_loop(retriever, meeting))
+    assert scores(result.hits) == [("P0", 0.9)]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])

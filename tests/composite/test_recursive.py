@@ -1,7 +1,6 @@
 """References followed from retriever to node, retriever and query engine."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -25,9 +24,10 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
+from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
-from tests.searching import Searched, longest_pause_s
+from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.searching import Searched
 
 
 class Linked(FakeRetriever):
@@ -252,20 +252,25 @@ def test_a_root_without_scores_keeps_its_order(searched: Searched) -> None:
 
 
 def test_c2_siblings_are_asked_side_by_side(searched: Searched) -> None:
-    siblings = {f"s{n}": FakeAsyncRetriever([(f"n{n}", 0.5)], delay_s=0.1) for n in range(4)}
+    meeting = Meeting(4)
+    siblings = {f"s{n}": MeetsAsync([(f"n{n}", 0.5)], meeting) for n in range(4)}
     root = Linked(*((f"->s{n}", 0.9) for n in range(4)))
-    began = time.perf_counter()
     result = searched(RecursiveRetriever("root", {"root": root, **siblings}), "query")
-    assert len(result.hits) == 4
-    assert time.perf_counter() - began < 0.3
+    assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2", "n3"]
 
 
 def test_c2_the_event_loop_is_free_meanwhile() -> None:
-    slow = {f"s{n}": FakeRetriever([(f"n{n}", 0.5)], delay_s=0.1) for n in range(3)}
-    root = Linked(*((f"->s{n}", 0.9) for n in range(3)), delay_s=0.05)
-    retriever = RecursiveRetriever("root", {"root": root, **slow})
+    class Root(Linked):
+        def _answer(self) -> list[NodeWithScore]:
+            at_the_root.join()
+            return super()._answer()
 
-    assert asyncio.run(longest_pause_s(retriever)) < 0.06
+    at_the_root, below = Meeting(2), Meeting(4)
+    blocking = {f"s{n}": Meets([(f"n{n}", 0.5)], below) for n in range(3)}
+    root = Root(*((f"->s{n}", 0.9) for n in range(3)))
+    retriever = RecursiveRetriever("root", {"root": root, **blocking})
+    result = asyncio.run(met_by_the_loop(retriever, at_the_root, below))
+    assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2"]
 
 
 def test_a_branch_that_fails_leaves_the_reference(searched: Searched) -> None:

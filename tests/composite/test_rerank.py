@@ -146,17 +146,17 @@ def test_a_failing_scope_check_is_not_passed_over() -> None:
 
 
 def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: bool) -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=1.0), timeout_s=0.05)
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0), timeout_s=0.05)
     started = time.monotonic()
     result = searched(retriever, asynchronous=asynchronous)
-    assert time.monotonic() - started < 0.6
+    assert time.monotonic() - started < 5
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer within 0.05 s" in result.degraded[0].reason
 
 
 def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=1.0))
-    result = searched(retriever, Query("q", timeout_s=0.2), asynchronous=asynchronous)
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
+    result = searched(retriever, Query("q", timeout_s=0.5), asynchronous=asynchronous)
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert [part.where for part in result.degraded] == ["ByLength"]
 

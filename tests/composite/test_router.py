@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,13 +31,13 @@ from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import Max
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import (
-    FakeAsyncRetriever,
     FakeRetriever,
     HangingRetriever,
 )
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
-from tests.searching import Searched, longest_pause_s
+from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.searching import Searched
 
 
 @dataclass
@@ -127,12 +126,11 @@ def test_several_picked_routes_are_fused(searched: Searched) -> None:
 
 
 def test_r1_several_routes_are_asked_side_by_side(searched: Searched) -> None:
-    for kind in (FakeRetriever, FakeAsyncRetriever):
-        given = {name: Route(kind([(name, 0.9)], delay_s=0.2), name) for name in ("a", "b", "c")}
+    for kind in (Meets, MeetsAsync):
+        meeting = Meeting(3)
+        given = {name: Route(kind([(name, 0.9)], meeting), name) for name in ("a", "b", "c")}
         router = RouterRetriever(Picks(["a", "b", "c"]), given)
-        began = time.perf_counter()
         assert len(searched(router, "query").hits) == 3
-        assert time.perf_counter() - began < 0.5
 
 
 @pytest.mark.parametrize("place", [-1, 3, 9])
@@ -382,12 +380,13 @@ def test_the_embedding_selector_of_llama_index_works(searched: Searched) -> None
 def test_r7_a_blocking_selector_leaves_the_event_loop_free() -> None:
     class Blocks(TheirPicks):
         def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-            time.sleep(0.1)
+            meeting.join()
             return super()._select(choices, query)
 
+    meeting = Meeting(2)
     router = RouterRetriever(Blocks(1), routes())
-
-    assert asyncio.run(longest_pause_s(router)) < 0.06
+    result = asyncio.run(met_by_the_loop(router, meeting))
+    assert result.degraded == ()
 
 
 def test_a_cascade_of_selectors_routes(searched: Searched) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
+from tests.quick import examples
 
 ALONE = """
 import socket, sys
@@ -41,7 +42,7 @@ def length(vector: list[float]) -> float:
     return math.sqrt(sum(value * value for value in vector))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.text(), max_size=4))
 def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
     for vector in LocalEmbedding().get_text_embedding_batch(texts):
@@ -49,7 +50,7 @@ def test_every_vector_is_a_unit_vector_or_zero(texts: list[str]) -> None:
         assert length(vector) == pytest.approx(1, abs=1e-5) or not any(vector)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_a_vector_does_not_depend_on_the_batch(texts: list[str]) -> None:
     model = LocalEmbedding()

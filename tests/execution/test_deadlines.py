@@ -29,6 +29,8 @@ from llama_retrieval_ext.testing.fake_retrievers import (
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
 Hanging = Callable[[], HangingRetriever]
+# Long for a busy machine, and nothing beside what would be waited for without a limit.
+SOON_S = 5
 
 
 class Alone(Retriever):
@@ -75,7 +77,7 @@ def test_a_leg_that_hangs_costs_its_timeout(
     late = Leg("late", hanging(), timeout_s=0.1)
     with Clock() as clock:
         result = search_anywhere(fused(late, FakeRetriever([("a", 0.5)])), "query")
-    assert 0.1 <= clock.took < 0.45
+    assert 0.1 <= clock.took < SOON_S
     assert node_ids(result.hits) == ["a"]
     assert [(part.where, part.reason) for part in result.degraded] == [
         ("late", "DeadlineExceededError: 'late' did not answer within 0.1 s")
@@ -94,8 +96,8 @@ def test_the_time_of_a_query_bounds_a_tree_of_composites(
 ) -> None:
     tree = fused(hanging(), fused(hanging(), fused(hanging(), FakeRetriever([("a", 0.5)]))))
     with Clock() as clock:
-        result = search_anywhere(tree, Query("query", timeout_s=0.2))
-    assert clock.took < 0.55
+        result = search_anywhere(tree, Query("query", timeout_s=0.5))
+    assert clock.took < 1.3  # if each of the levels had its own, they would take 1.5
     assert node_ids(result.hits) == ["a"]  # every level still had time for what it got
     assert len(result.degraded) == 3
 
@@ -106,16 +108,17 @@ def test_the_time_of_a_query_holds_where_every_leg_hangs(
     tree = fused(fused(hanging()), fused(hanging(), hanging()))
     with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
         search(tree, Query("query", timeout_s=0.15))
-    assert clock.took < 0.50
+    assert clock.took < SOON_S
 
 
 def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
-    fused: Composite, search: Search
+    fused: Composite, search: Search, hanging: Hanging
 ) -> None:
-    slow, fast = FakeRetriever([("a", 0.5)], delay_s=1), FakeRetriever([("b", 0.4)])
     with Clock() as clock:
-        result = search(fused(slow, fast), Query("query", timeout_s=0.15))
-    assert clock.took < 0.50
+        result = search(
+            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.15)
+        )
+    assert clock.took < SOON_S
     assert node_ids(result.hits) == ["b"]
     (missing,) = result.degraded
     assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
@@ -127,7 +130,7 @@ def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
     late = Leg("late", hanging(), timeout_s=60)
     with Clock() as clock:
         result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.15))
-    assert clock.took < 0.50
+    assert clock.took < SOON_S
     assert result.degraded[0].reason.endswith("did not answer within the time of the query")
 
 
@@ -137,7 +140,7 @@ def test_a_leg_gets_its_own_time_where_that_is_less_than_what_is_left(
     late = Leg("late", hanging(), timeout_s=0.05)
     with Clock() as clock:
         result = search(fused(late, FakeRetriever()), Query("query", timeout_s=60))
-    assert clock.took < 0.45
+    assert clock.took < SOON_S
     assert [part.where for part in result.degraded] == ["late"]
 
 
@@ -149,7 +152,7 @@ def test_a_retriever_that_is_no_composite_is_bounded_too(search: Search) -> None
             search(retriever, Query("query", timeout_s=0.1))
     finally:
         released.set()
-    assert clock.took < 0.45
+    assert clock.took < SOON_S
 
 
 def test_a_deadline_is_a_timeout_error() -> None:
@@ -189,7 +192,7 @@ def test_a_query_within_a_query_has_no_more_time_than_it(
     outer = Alone(lambda: inner.search("inner", timeout_s=60))
     with Clock() as clock, pytest.raises((DeadlineExceededError, TooFewLegsError)):
         outer.search("query", timeout_s=0.1)
-    assert clock.took < 0.45
+    assert clock.took < SOON_S
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
@@ -210,8 +213,11 @@ def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
     legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.25))]
     result = search(fused(*legs[order]), "query")
     assert result.trace is not None
-    late = next(part for part in result.trace.children if part.name == "late")
-    assert late.duration_s == pytest.approx(0.05, abs=0.1)
+    parts = {part.name: part for part in result.trace.children}
+    late, slow = parts["late"], parts["slow"]
+    assert late.duration_s is not None
+    assert slow.duration_s is not None
+    assert 0.04 < late.duration_s < slow.duration_s - 0.05
     assert late.error is not None
     assert late.error.startswith("DeadlineExceededError")
 
@@ -229,7 +235,7 @@ def test_a_wait_ends_with_the_time_of_the_query() -> None:
 
     with Clock() as clock:
         run(limited())
-    assert clock.took < 0.45
+    assert clock.took < SOON_S
     assert ended.wait(0.2)  # its thread does not linger
 
 

@@ -30,6 +30,7 @@ from llama_retrieval_ext.testing.fake_retrievers import (
     FlakyRetriever,
     HangingRetriever,
 )
+from tests.meeting import Meeting, Meets
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -140,12 +141,9 @@ def test_answers_come_in_the_order_of_the_legs() -> None:
 
 
 def test_one_leg_may_be_asked_several_queries_at_once() -> None:
-    retriever = FakeRetriever([("a", 0.5)], delay_s=0.1)
+    retriever = Meets([("a", 0.5)], Meeting(3))
     asks = [Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")]
-    began = time.perf_counter()
-    answers = run(ask(asks))
-    assert time.perf_counter() - began < 0.28
-    assert len(answers) == 3
+    assert [node_ids(answer or []) for answer in run(ask(asks))] == [["a"]] * 3
     assert sorted(bundle.query_str for bundle in retriever.calls) == ["one", "three", "two"]
 
 
@@ -236,12 +234,12 @@ def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
 def test_a_leg_that_is_late_counts_as_failing(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
-    leg = Leg("late", hanging(), timeout_s=0.25, breaker=CircuitBreaker(failures=1))
+    late = hanging()
+    leg = Leg("late", late, timeout_s=0.05, breaker=CircuitBreaker(failures=1))
     composite = fused(leg, works())
-    composite.retrieve("query")
-    began = time.perf_counter()
-    composite.retrieve("query")
-    assert time.perf_counter() - began < 0.2
+    for _ in range(2):
+        assert node_ids(composite.retrieve("query")) == ["a"]
+    assert len(late.calls) == 1
     assert leg.breaker.is_open
 
 

@@ -85,7 +85,7 @@ def test_keys_have_values_of_their_own(memo: Memo, maker: Maker) -> None:
 def test_a_failure_is_told_to_all_who_wait_and_not_kept(
     memo: Memo, maker: Maker, drive: Drive
 ) -> None:
-    maker.error = ConnectionError("down")
+    maker.error, maker.delay_s = ConnectionError("down"), 0.1  # all five ask meanwhile
     assert set(drive(many(memo, maker))) == {maker.error}
     failures, maker.error = maker.made, None
     assert failures == 1
@@ -118,10 +118,11 @@ def test_when_one_who_waits_is_cancelled_nobody_else_is(memo: Memo, maker: Maker
 
 
 def test_when_the_one_who_makes_it_runs_out_of_time_the_others_do_not(memo: Memo) -> None:
-    maker, waits = Maker(delay_s=0), Event()
+    maker, begun, waits = Maker(delay_s=0), Event(), Event()
 
     def out_of_time() -> Call[str]:
         def function() -> str:
+            begun.set()
             waits.wait()
             raise DeadlineExceededError("the time of the leg ran out")
 
@@ -134,7 +135,7 @@ def test_when_the_one_who_makes_it_runs_out_of_time_the_others_do_not(memo: Memo
         return [outcome.value or type(outcome.error) for outcome in outcomes]
 
     def second_plan() -> Plan[str]:
-        yield Call(lambda: time.sleep(0.02))
+        yield Call(begun.wait)
         waits.set()
         return (yield from memo.get("key", maker.call))
 

@@ -162,7 +162,7 @@ class GoesOn(Retriever):
 
 def test_a_leg_that_was_given_up_does_not_change_the_trace_later(fused: Composite) -> None:
     late = GoesOn()
-    result = fused(Leg("late", late, timeout_s=0.05), FakeRetriever()).search("query")
+    result = fused(Leg("late", late, timeout_s=0.2), FakeRetriever()).search("query")
     before = json.dumps(result.to_dict())
     late.released.set()
     assert late.ended.wait(5)

@@ -2,11 +2,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
+from tests.quick import examples
 
 tfs = st.integers(1, 1000)
 lengths = st.integers(1, 10_000)
@@ -78,7 +79,7 @@ def test_the_weight_of_an_array_is_that_of_its_numbers() -> None:
     np.testing.assert_allclose(weights, expected, rtol=1e-14)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(tf=tfs, length=lengths, k1=st.floats(0, 5), b=st.floats(0, 1))
 def test_the_weight_is_in_range_and_grows_with_tf_and_shortness(
     tf: int, length: int, k1: float, b: float

@@ -2,11 +2,12 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
+from tests.quick import examples
 
 Decay = Callable[..., float]
 every_decay = pytest.mark.parametrize("decay", [exponential_decay, gaussian_decay, linear_decay])
@@ -45,7 +46,7 @@ def test_infinitely_old_counts_nothing(decay: Decay) -> None:
 
 
 @every_decay
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(ages=st.tuples(ages, ages), half_life=half_lives)
 def test_the_factor_is_in_range_and_never_grows_with_age(
     decay: Decay, ages: tuple[float, float], half_life: float

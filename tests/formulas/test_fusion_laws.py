@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.formulas.borda import borda_count
@@ -14,12 +14,13 @@ from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+from tests.quick import examples
 
 Ranking = list[str]
 Scores = dict[str, float]
 Fusion = Callable[..., Scores]
 
-laws = settings(deadline=None, max_examples=40)
+laws = examples(40)
 rankings = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 scores = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)), max_size=4)
 weights = st.floats(0.01, 100)

@@ -4,11 +4,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from tests.quick import examples
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -102,7 +103,7 @@ def test_the_arguments_are_left_as_they_are() -> None:
     assert (rows == before[1]).all()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 12),

@@ -1,7 +1,8 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.formulas.order import ranked
+from tests.quick import examples
 
 
 def test_the_best_score_comes_first() -> None:
@@ -20,7 +21,7 @@ def test_nothing_gives_nothing() -> None:
     assert ranked({}) == []
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.dictionaries(st.text(max_size=2), st.floats(-3, 3), max_size=8))
 def test_the_order_is_that_of_score_then_id(scores: dict[str, float]) -> None:
     assert ranked(scores) == sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -1,7 +1,7 @@
 """Conditions written as LlamaIndex filters mean what they meant."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -22,6 +22,7 @@ from llama_retrieval_ext.filters import (
 from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+from tests.quick import examples
 
 METADATA = [node.metadata for node in sample_nodes()]
 A = Compare("lang", FilterOperator.EQ, "en")
@@ -44,7 +45,7 @@ def groups(filters: MetadataFilters) -> list[MetadataFilters]:
     return [filters, *(each for part in inner for each in groups(part))]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(conditions)
 def test_a_condition_survives_being_written_and_read(condition: Condition) -> None:
     simple = simplified(condition)

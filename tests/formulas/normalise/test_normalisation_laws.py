@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ScoreError
@@ -14,11 +14,12 @@ from llama_retrieval_ext.formulas.normalise.min_max import min_max
 from llama_retrieval_ext.formulas.normalise.rank_normalise import rank_normalise
 from llama_retrieval_ext.formulas.normalise.theoretical_min_max import theoretical_min_max
 from llama_retrieval_ext.formulas.normalise.z_score import z_score
+from tests.quick import examples
 
 Scores = dict[str, float]
 Normalise = Callable[[Scores], Scores]
 
-laws = settings(deadline=None, max_examples=40)
+laws = examples(40)
 finite = st.floats(-1e100, 1e100) | st.floats(-1, 1) | st.integers(-3, 3).map(float)
 any_scores = st.dictionaries(st.sampled_from("abcdefghijklmnopqrst"), finite)
 in_unit_range = [

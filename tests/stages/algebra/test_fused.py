@@ -27,6 +27,7 @@ from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, HangingRetriever
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from tests.meeting import Meeting, Meets, met_by_the_loop
 from tests.searching import Searched
 
 
@@ -347,20 +348,10 @@ def test_a_blank_query_asks_nobody(searched: Searched) -> None:
 
 
 def test_sync_only_foreign_legs_leave_the_event_loop_free() -> None:
-    slow = FakeRetriever([("a", 0.9)], delay_s=0.1)
-    retriever = branches(slow, FakeRetriever([("b", 0.9)], delay_s=0.1)) >> RRF()
-
-    async def ticks() -> tuple[int, list[NodeWithScore]]:
-        count = 0
-        task = asyncio.create_task(retriever.aretrieve("query"))
-        while not task.done():
-            await asyncio.sleep(0.005)
-            count += 1
-        return count, await task
-
-    count, hits = asyncio.run(ticks())
-    assert len(hits) == 2
-    assert count >= 5
+    meeting = Meeting(3)
+    retriever = branches(Meets([("a", 0.9)], meeting), Meets([("b", 0.9)], meeting)) >> RRF()
+    result = asyncio.run(met_by_the_loop(retriever, meeting))
+    assert node_ids(result.hits) == ["a", "b"]
 
 
 def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:

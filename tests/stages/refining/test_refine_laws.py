@@ -5,7 +5,7 @@ import copy
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
@@ -27,9 +27,10 @@ from llama_retrieval_ext.stages.reranking.rerank_chain import RerankChain
 from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.quick import examples
 
 QUERY = Query("annual leave")
-FEW = settings(max_examples=25)  # of each stage
+FEW = examples(25)  # of each stage
 WORDS = ("annual", "sick", "leave", "days", "travel", "年假", "员工")
 # Of none to two words. Drawing one is much faster than drawing its words.
 TEXTS = [" ".join(words) for length in range(3) for words in product(WORDS, repeat=length)]

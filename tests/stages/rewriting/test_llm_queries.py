@@ -2,10 +2,11 @@
 # ruff: noqa: RUF001 - full-width punctuation and curly quotes on purpose
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.stages.rewriting.llm_queries import queries_in
+from tests.quick import examples
 
 TWO = ["annual leave days", "how many days off"]
 LAYOUTS = {
@@ -136,7 +137,7 @@ def test_anything_is_survived(answer: str) -> None:
     assert all(query and query == query.strip() for query in queries_in(answer))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.from_regex(r"[a-z]{3,9}( [a-z]{3,9}){1,4}", fullmatch=True), min_size=1))
 def test_a_numbered_list_gives_its_items(queries: list[str]) -> None:
     listed = "\n".join(f"{number}. {query}" for number, query in enumerate(queries[:99], start=1))

@@ -1,0 +1,74 @@
+"""Retrievers that wait for each other: they show what happens side by side, without a clock."""
+
+import asyncio
+from collections.abc import Iterable
+from threading import Barrier
+
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.ranking import SearchResult
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, Row
+
+# Only a test that fails waits so long.
+_PATIENCE_S = 10
+
+
+class Meeting:
+    """Whoever comes waits until all are there; who is late for it makes it fail for all.
+
+    Args:
+        size: How many have to be there at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._threads = Barrier(size, timeout=_PATIENCE_S)
+        self._tasks = asyncio.Barrier(size)
+
+    def join(self) -> None:
+        """Wait in a thread."""
+        self._threads.wait()
+
+    async def ajoin(self) -> None:
+        """Wait on an event loop, without blocking it."""
+        async with asyncio.timeout(_PATIENCE_S):
+            await self._tasks.wait()
+
+
+class Meets(FakeRetriever):
+    """A `FakeRetriever` that answers once all of its meeting were asked; by a blocking call only.
+
+    Args:
+        rows: As for `FakeRetriever`.
+        meeting: Where it waits.
+    """
+
+    def __init__(self, rows: Iterable[Row], meeting: Meeting) -> None:
+        super().__init__(rows)
+        self.meeting = meeting
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        self.calls.append(query_bundle)
+        self.meeting.join()
+        return self._answer()
+
+
+class MeetsAsync(Meets):
+    """A `Meets` that also has a real async way."""
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        self.calls.append(query_bundle)
+        await self.meeting.ajoin()
+        return self._answer()
+
+
+async def met_by_the_loop(retriever: Retriever, *meetings: Meeting) -> SearchResult:
+    """An answer of which parts block until the event loop, too, has come to each of the meetings.
+
+    A retriever that blocks the loop instead of a thread keeps it from ever coming.
+    """
+    asked = asyncio.create_task(retriever.asearch("query"))
+    await asyncio.sleep(0)  # it is asked first
+    for meeting in meetings:
+        await asyncio.to_thread(meeting.join)
+    return await asked

@@ -1,0 +1,118 @@
+"""What is slow, and how `pytest -m "not slow"` gets by in less than a minute.
+
+The full run collects every test, tries as many examples as the tests ask for, and keeps its stores
+on a disk. The quick one has the same assertions over fewer examples, and waits for no disk.
+"""
+
+import gc
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# What starts processes or servers, compiles, or takes seconds to try much.
+_SLOW = (
+    "llama_retrieval_ext/stores/elasticsearch",
+    "llama_retrieval_ext/stores/milvus",
+    "llama_retrieval_ext/stores/qdrant",
+    "tests/basic/test_bm25_changes.py::test_readers_see_whole_changes",
+    "tests/cli",
+    "tests/composite/test_llm_over_http.py",
+    "tests/composite/test_multi_query.py::TestContractOfOneInAnother",
+    "tests/composite/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
+    "tests/composite/test_threads.py::test_eight_threads",
+    "tests/ingest/test_copying.py",
+    "tests/ingest/test_crashes.py",
+    "tests/ingest/test_kill.py",
+    "tests/ingest/test_servers.py",
+    "tests/ingest/test_together.py",
+    "tests/ingest/test_where_it_runs.py",
+    "tests/reference",
+    "tests/stores/elasticsearch",
+    "tests/stores/embedded/test_conditions.py::test_the_engine_agrees_on_any_metadata",
+    "tests/stores/embedded/test_conditions.py::test_the_engine_finds_what_matches_among_many",
+    "tests/stores/embedded/test_crashes.py",
+    "tests/stores/embedded/test_sharing.py",
+    "tests/stores/embedded/test_threads.py",
+    "tests/stores/milvus",
+    "tests/stores/qdrant",
+    "tests/stores/test_engines_agree.py",
+    "tests/stores/test_grouping.py",
+    "tests/stores/test_hybrid_edges.py",
+    "tests/stores/test_native_fusion.py",
+    "tests/stores/test_opening.py::test_so_does_a_store_of_another_engine[pymilvus",
+    "tests/test_public_api.py",
+    "tests/test_readme.py",
+    "tests/test_typing.py",
+    "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
+)
+_PLACES = tuple(place for place in _SLOW if "::" not in place)
+_WITHIN = tuple(place for place in _SLOW if "::" in place)
+# The quick run has these promises for retrievers that are no composites.
+_MANY_THREADS = re.compile(r"tests/composite/.*::Test\w+::test_threads_")
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 2 * 2**30
+
+# A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+
+
+def examples(number: int) -> settings:
+    """So many examples in the full run, a fifth of them in the quick one."""
+    quick = settings.get_current_profile_name() == "quick"
+    return settings(max_examples=max(5, number // 5) if quick else number)
+
+
+class SlowTests:
+    """Marks what is slow, and does not even import it where it is left out."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._root = config.rootpath
+        self._left_out = config.option.markexpr == "not slow"
+        settings.load_profile("quick" if self._left_out else "full")
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Whether it is a file or a folder that would only be left out."""
+        if self._left_out and collection_path.is_relative_to(self._root):
+            return self._place(collection_path) in _PLACES or None
+        return None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        """Nothing of what is collected becomes garbage: looking for it takes seconds."""
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Mark the slow ones."""
+        for item in items:
+            place = self._place(item.path)
+            inside = any(place == slow or place.startswith(f"{slow}/") for slow in _PLACES)
+            if inside or item.nodeid.startswith(_WITHIN) or _MANY_THREADS.match(item.nodeid):
+                item.add_marker(pytest.mark.slow)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Iterator[None]:
+        """In the quick run temporary folders are in memory, where there is enough of it."""
+        enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
+        if not self._left_out or not enough:
+            return (yield)
+        before = tempfile.tempdir
+        with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as place:
+            tempfile.tempdir = place
+            try:
+                return (yield)
+            finally:
+                tempfile.tempdir = before
+
+    def _place(self, path: Path) -> str:
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else ""
