@@ -30,6 +30,8 @@ Expression: TypeAlias = str | bool
 
 # Of Milvus Lite's own parser, which is recursive.
 _DEEPEST: Final = 30
+# A server takes a chain for a tree as deep as the chain is long, in quadratic time.
+_WIDEST: Final = 32
 # Scopes are filters of nearly every query: these have columns of their own.
 COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
 
@@ -59,11 +61,30 @@ def any_of(parts: Sequence[Expression]) -> Expression:
     return _joined(parts, " or ", neutral=False)
 
 
+def there(name: str) -> str:
+    """A dynamic field exists.
+
+    In brackets, because to Milvus before some 2.5 ``exists a and b`` is ``exists (a and b)``:
+    https://github.com/milvus-io/milvus/issues/40837.
+    """
+    return f"(exists {name})"
+
+
+def where(name: str, comparison: str) -> str:
+    """A dynamic field exists, and compares so."""
+    return f"({there(name)} and {name} {comparison})"
+
+
 def one_of(column: str, values: Sequence[str]) -> Expression:
-    """A column has one of these values, each safe."""
+    """A column has one of these values, each safe.
+
+    In brackets, because to every Milvus ``not a == b`` is ``(not a) == b``.
+    """
+    if not values:
+        return False
     if len(values) == 1:
-        return f"{column} == {_quoted(values[0])}"
-    return f"{column} in [{', '.join(map(_quoted, values))}]" if values else False
+        return f"({column} == {_quoted(values[0])})"
+    return f"({column} in [{', '.join(map(_quoted, values))}])"
 
 
 def column_value(value: object) -> str:
@@ -75,9 +96,13 @@ def _joined(parts: Sequence[Expression], by: str, *, neutral: bool) -> Expressio
     if any(part is (not neutral) for part in parts):
         return not neutral
     written = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
-    if len(written) <= 1:
-        return written[0] if written else neutral
-    return f"({by.join(written)})"
+    while len(written) > 1:
+        written = [_group(written[at : at + _WIDEST], by) for at in range(0, len(written), _WIDEST)]
+    return written[0] if written else neutral
+
+
+def _group(parts: Sequence[str], by: str) -> str:
+    return f"({by.join(parts)})" if len(parts) > 1 else parts[0]
 
 
 def _expression(condition: Condition) -> Expression:
@@ -94,10 +119,6 @@ def _expression(condition: Condition) -> Expression:
 
 def _none_of(part: Expression) -> Expression:
     return f"(not {part})" if isinstance(part, str) else not part
-
-
-def _where(name: str, comparison: str) -> str:
-    return f"(exists {name} and {name} {comparison})"
 
 
 def _quoted(safe: str) -> str:
@@ -119,25 +140,25 @@ def _one_of_field(name: str, values: Sequence[str]) -> Expression:
     if not values:
         return False
     if len(values) == 1:
-        return _where(name, f"== {_quoted(values[0])}")
-    return _where(name, f"in [{', '.join(map(_quoted, values))}]")
+        return where(name, f"== {_quoted(values[0])}")
+    return where(name, f"in [{', '.join(map(_quoted, values))}]")
 
 
 def _sized(sign: str) -> Callable[[str, float], Expression]:
-    return lambda key, value: _where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
+    return lambda key, value: where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
 
 
 def _has(key: str, value: Scalar) -> Expression:
-    return _where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
+    return where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
 
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Expression:
-    return all_of([f"exists {field(LIST, key)}", *(_has(key, value) for value in values)])
+    return all_of([there(field(LIST, key)), *(_has(key, value) for value in values)])
 
 
 def _contains_text(key: str, text: str) -> Expression:
     name = field(STRING, key)
-    return _where(name, f'like "%{safe_text(text)}%"') if text else f"exists {name}"
+    return where(name, f'like "%{safe_text(text)}%"') if text else there(name)
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Expression:
@@ -145,15 +166,15 @@ def _contains_text_in_any_case(key: str, text: str) -> Expression:
     # itself has in lower case, the entry has, too.
     lower = text.lower()
     if not lower:
-        return f"exists {field(STRING, key)}"
+        return there(field(STRING, key))
     pattern = f'like "%{safe_text(lower)}%"'
-    return any_of([_where(field(mark, key), pattern) for mark in (STRING, LOWER)])
+    return any_of([where(field(mark, key), pattern) for mark in (STRING, LOWER)])
 
 
 def _is_empty(key: str, _: None) -> Expression:
     listed = field(LIST, key)
-    filled = f"(exists {listed} and {listed} != {_quoted(EMPTY_LIST)})"
-    others = [f"exists {field(mark, key)}" for mark in (STRING, NUMBER, OTHER)]
+    filled = where(listed, f"!= {_quoted(EMPTY_LIST)}")
+    others = [there(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
     return _none_of(any_of([*others, filled]))
 
 

@@ -201,7 +201,7 @@ def test_a_key_that_is_an_expression_is_refused(backend: MilvusBackend) -> None:
 def test_ids_and_documents_are_quoted() -> None:
     assert (
         expression_for(Target(node_ids=['"] or ["']))
-        == 'id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021"'
+        == '(id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021")'
     )
     assert expression_for(Target(node_ids=[])) is False
     assert expression_for(Target()) is True
