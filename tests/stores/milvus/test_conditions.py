@@ -1,6 +1,10 @@
 """Milvus's expressions mean exactly what `matches` says, whatever stands in the metadata."""
 
+import os
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +17,8 @@ from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from tests.servers.given import collection_url
+from tests.servers.milvus import URL_VARIABLE
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import CONFUSED, EQ, IN, examples, matching
 
@@ -22,19 +28,35 @@ def found(store: MilvusStore, condition: Condition) -> set[str]:
     return {each.node_id for each in search.function()}
 
 
-@pytest.fixture(scope="module")
+# Milvus Lite reads expressions alike in a file and as a server; a user's own server does not.
+PLACES = ["file", "server"] if URL_VARIABLE in os.environ else ["file"]
+
+
+@contextmanager
+def opened_at(place: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[MilvusStore]:
+    url = f"milvus:{folder}/kb.db"
+    if place == "server":
+        url = collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
+    with open_milvus(url) as store:
+        yield store
+        store.clear()
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def corpus(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[MilvusStore, list[TextNode]]]:
     nodes = ODD.nodes(300, seed=7)
-    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
         store.add(nodes)
         yield store, nodes
 
 
-@pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
-    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+@pytest.fixture(scope="module", params=PLACES)
+def changing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
         yield store
 
 
@@ -88,4 +110,15 @@ def test_a_filter_as_deep_as_allowed_is_answered(
 def test_many_values_are_answered(corpus: tuple[MilvusStore, list[TextNode]]) -> None:
     store, nodes = corpus
     condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
+    assert found(store, condition) == matching(nodes, condition)
+
+
+@pytest.mark.parametrize("group", [AnyOf, AllOf])
+def test_many_parts_are_answered(
+    corpus: tuple[MilvusStore, list[TextNode]], group: type[AnyOf | AllOf]
+) -> None:
+    store, nodes = corpus
+    values = [*map(str, range(1000)), "a"]
+    same = Compare("k", EQ if group is AnyOf else FilterOperator.NE, "a")
+    condition = group((same, *(Compare("other", same.operator, value) for value in values)))
     assert found(store, condition) == matching(nodes, condition)
