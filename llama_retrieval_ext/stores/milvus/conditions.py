@@ -105,16 +105,25 @@ def _group(parts: Sequence[str], by: str) -> str:
     return f"({by.join(parts)})" if len(parts) > 1 else parts[0]
 
 
-def _expression(condition: Condition) -> Expression:
+def _expression(condition: Condition, *, in_choice: bool = False) -> Expression:
     match condition:
-        case Compare(key, operator, value):
-            return _OPERATORS[operator](key, value)
+        case Compare():
+            return _comparison(condition, in_choice=in_choice)
         case AllOf(parts):
-            return all_of([_expression(part) for part in parts])
+            return all_of([_expression(part, in_choice=in_choice) for part in parts])
         case AnyOf(parts):
-            return any_of([_expression(part) for part in parts])
+            in_choice = in_choice or len(parts) > 1
+            return any_of([_expression(part, in_choice=in_choice) for part in parts])
         case Not(part):
-            return _none_of(_expression(part))
+            return _none_of(_expression(part, in_choice=in_choice))
+
+
+def _comparison(compare: Compare, *, in_choice: bool) -> Expression:
+    key, operator, value = compare.key, compare.operator, compare.value
+    if operator not in _EQUALITY:
+        return _OPERATORS[operator](key, value)
+    found = _among(key, value if isinstance(value, tuple) else [value], in_choice=in_choice)
+    return _none_of(found) if operator in _UNEQUAL else found
 
 
 def _none_of(part: Expression) -> Expression:
@@ -125,11 +134,14 @@ def _quoted(safe: str) -> str:
     return f'"{safe}"'
 
 
-def _among(key: str, values: Sequence[Scalar]) -> Expression:
+def _among(key: str, values: Sequence[Any], *, in_choice: bool) -> Expression:
     texts = [value for value in values if isinstance(value, str)]
     numbers = [number_term(value) for value in values if not isinstance(value, str)]
     column = COLUMNS.get(key)
-    if column is not None:
+    # A server searches those partitions alone that it finds named, and finds a's named, and no
+    # other, in `tenant == "a" or exists b`. There, the tenant is a field as any other.
+    named = key != TENANT_KEY or not (in_choice or numbers)
+    if column is not None and named:
         strings = one_of(column, [column_value(text) for text in texts])
     else:
         strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
@@ -188,12 +200,10 @@ def _depth(condition: Condition) -> int:
             return 1
 
 
+_UNEQUAL: Final = {FilterOperator.NE, FilterOperator.NIN}
+_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN, *_UNEQUAL}
 # Any: parse_filters has made sure that each operator has a value of its kind.
 _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Expression]]] = {
-    FilterOperator.EQ: lambda key, value: _among(key, [value]),
-    FilterOperator.NE: lambda key, value: _none_of(_among(key, [value])),
-    FilterOperator.IN: _among,
-    FilterOperator.NIN: lambda key, values: _none_of(_among(key, values)),
     FilterOperator.GT: _sized(">"),
     FilterOperator.GTE: _sized(">="),
     FilterOperator.LT: _sized("<"),

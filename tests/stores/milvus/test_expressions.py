@@ -12,6 +12,7 @@ from hypothesis import given
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.milvus.conditions import Expression, compiled
 from llama_retrieval_ext.stores.milvus.foreign_conditions import narrowing
 from llama_retrieval_ext.stores.milvus.targets import expression_for
@@ -41,6 +42,17 @@ def groups(expression: str) -> list[str]:
     return [*found, *([] if rest == "G" else [rest])]
 
 
+def choices_name_a_partition(expression: Expression) -> bool:
+    """Whether the partition key stands somewhere below an `or`."""
+    told = _TEXT.sub("T", str(expression))
+    while inner := _INNERMOST.search(told):
+        named = re.search(r"\b(?:tenant|PARTITION)\b", inner[1]) is not None
+        if named and " or " in inner[1]:
+            return True
+        told = f"{told[: inner.start()]}{'PARTITION' if named else 'G'}{told[inner.end() :]}"
+    return False
+
+
 def is_clear(expression: Expression) -> bool:
     return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
 
@@ -66,6 +78,22 @@ def test_what_hangs_on_precedence_is_not_clear(expression: str) -> None:
 @given(condition=ODD.conditions)
 def test_conditions_are_clear(condition: Condition) -> None:
     assert is_clear(compiled(condition))
+
+
+@examples(500)
+@given(condition=ODD.conditions)
+def test_choices_name_no_partition(condition: Condition) -> None:
+    # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
+    # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
+    assert not choices_name_a_partition(compiled(condition))
+
+
+def test_a_scope_names_its_partition() -> None:
+    either = AnyOf((Compare("tenant_id", EQ, "b"), Compare("k", EQ, "x")))
+    written = compiled(AllOf((Scope("acme", ["handbook"]).condition, either)))
+    assert str(written).startswith('(((tenant == "sacme") and (kb == "shandbook")) and (((exists ')
+    assert choices_name_a_partition('((tenant == "sacme") or (exists s_k))')
+    assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
 
 
 @examples(500)
