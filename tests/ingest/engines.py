@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from llama_retrieval_ext.stores.opening import open_store
+from tests.servers.given import collection_url
 
 ENGINES = ["embedded", "qdrant", "milvus", "elasticsearch"]
 SERVERS = [each for each in ENGINES if each != "embedded"]
@@ -45,7 +46,7 @@ def place(engine: str, directory: Path, request: pytest.FixtureRequest) -> Itera
             yield f"milvus:{directory / 'kb.db'}"
             return
         case "milvus":
-            url = f"{request.getfixturevalue('milvus_url')}/{collection}"
+            url = collection_url(request.getfixturevalue("milvus_url"), collection)
         case "elasticsearch":
             base: str = request.getfixturevalue("elasticsearch_url")
             url = f"{base.replace('http', 'elasticsearch', 1)}/{collection}"

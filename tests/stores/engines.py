@@ -13,6 +13,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.opening import backend_for
+from tests.servers.given import collection_url
 
 _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
 
@@ -57,5 +58,5 @@ def _url(engine: str, request: pytest.FixtureRequest, folder: Path) -> str:
         base: str = request.getfixturevalue("elasticsearch_url")
         return f"{base.replace('http', 'elasticsearch', 1)}/{name}"
     if engine.endswith(" server"):
-        return f"{request.getfixturevalue(engine.replace(' server', '_url'))}/{name}"
+        return collection_url(request.getfixturevalue(engine.replace(" server", "_url")), name)
     return "qdrant::memory:" if engine == "qdrant" else f"milvus:{folder}/{name}.db"

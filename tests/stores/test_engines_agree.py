@@ -62,10 +62,11 @@ _KINDS: Final[Mapping[str, Any]] = {
 # .8 by both; Elasticsearch .995 and .9 each.
 _ALIKE: Final = {"keyword": (0.97, 0.8), "vector": (0.97, 0.8), "hybrid": (0.97, 0.8)}
 _LESS: Final = {"keyword": (0.93, 0.7), "vector": (0.97, 0.8), "hybrid": (0.95, 0.7)}
-# The graph of Elasticsearch differs from run to run, and loses some vectors of many that are alike:
-# what is compared here is how engines score, so that every vector is looked at.
+# A graph differs from run to run, and loses some vectors of many that are alike: what is compared
+# here is how engines score, so that every vector is looked at.
 _SETTINGS: Final[Mapping[str, Any]] = {
-    "elasticsearch": {"number_of_replicas": 0, "index_options": {"type": "flat"}}
+    "elasticsearch": {"number_of_replicas": 0, "index_options": {"type": "flat"}},
+    "milvus server": {"index_type": "FLAT"},
 }
 BOUNDS: Final = {
     "qdrant": _ALIKE,

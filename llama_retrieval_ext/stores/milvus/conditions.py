@@ -30,6 +30,8 @@ Expression: TypeAlias = str | bool
 
 # Of Milvus Lite's own parser, which is recursive.
 _DEEPEST: Final = 30
+# A server takes a chain for a tree as deep as the chain is long, in quadratic time.
+_WIDEST: Final = 32
 # Scopes are filters of nearly every query: these have columns of their own.
 COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
 
@@ -59,11 +61,30 @@ def any_of(parts: Sequence[Expression]) -> Expression:
     return _joined(parts, " or ", neutral=False)
 
 
+def there(name: str) -> str:
+    """A dynamic field exists.
+
+    In brackets, because to Milvus before some 2.5 ``exists a and b`` is ``exists (a and b)``:
+    https://github.com/milvus-io/milvus/issues/40837.
+    """
+    return f"(exists {name})"
+
+
+def where(name: str, comparison: str) -> str:
+    """A dynamic field exists, and compares so."""
+    return f"({there(name)} and {name} {comparison})"
+
+
 def one_of(column: str, values: Sequence[str]) -> Expression:
-    """A column has one of these values, each safe."""
+    """A column has one of these values, each safe.
+
+    In brackets, because to every Milvus ``not a == b`` is ``(not a) == b``.
+    """
+    if not values:
+        return False
     if len(values) == 1:
-        return f"{column} == {_quoted(values[0])}"
-    return f"{column} in [{', '.join(map(_quoted, values))}]" if values else False
+        return f"({column} == {_quoted(values[0])})"
+    return f"({column} in [{', '.join(map(_quoted, values))}])"
 
 
 def column_value(value: object) -> str:
@@ -75,40 +96,52 @@ def _joined(parts: Sequence[Expression], by: str, *, neutral: bool) -> Expressio
     if any(part is (not neutral) for part in parts):
         return not neutral
     written = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
-    if len(written) <= 1:
-        return written[0] if written else neutral
-    return f"({by.join(written)})"
+    while len(written) > 1:
+        written = [_group(written[at : at + _WIDEST], by) for at in range(0, len(written), _WIDEST)]
+    return written[0] if written else neutral
 
 
-def _expression(condition: Condition) -> Expression:
+def _group(parts: Sequence[str], by: str) -> str:
+    return f"({by.join(parts)})" if len(parts) > 1 else parts[0]
+
+
+def _expression(condition: Condition, *, in_choice: bool = False) -> Expression:
     match condition:
-        case Compare(key, operator, value):
-            return _OPERATORS[operator](key, value)
+        case Compare():
+            return _comparison(condition, in_choice=in_choice)
         case AllOf(parts):
-            return all_of([_expression(part) for part in parts])
+            return all_of([_expression(part, in_choice=in_choice) for part in parts])
         case AnyOf(parts):
-            return any_of([_expression(part) for part in parts])
+            in_choice = in_choice or len(parts) > 1
+            return any_of([_expression(part, in_choice=in_choice) for part in parts])
         case Not(part):
-            return _none_of(_expression(part))
+            return _none_of(_expression(part, in_choice=in_choice))
+
+
+def _comparison(compare: Compare, *, in_choice: bool) -> Expression:
+    key, operator, value = compare.key, compare.operator, compare.value
+    if operator not in _EQUALITY:
+        return _OPERATORS[operator](key, value)
+    found = _among(key, value if isinstance(value, tuple) else [value], in_choice=in_choice)
+    return _none_of(found) if operator in _UNEQUAL else found
 
 
 def _none_of(part: Expression) -> Expression:
     return f"(not {part})" if isinstance(part, str) else not part
 
 
-def _where(name: str, comparison: str) -> str:
-    return f"(exists {name} and {name} {comparison})"
-
-
 def _quoted(safe: str) -> str:
     return f'"{safe}"'
 
 
-def _among(key: str, values: Sequence[Scalar]) -> Expression:
+def _among(key: str, values: Sequence[Any], *, in_choice: bool) -> Expression:
     texts = [value for value in values if isinstance(value, str)]
     numbers = [number_term(value) for value in values if not isinstance(value, str)]
     column = COLUMNS.get(key)
-    if column is not None:
+    # A server searches those partitions alone that it finds named, and finds a's named, and no
+    # other, in `tenant == "a" or exists b`. There, the tenant is a field as any other.
+    named = key != TENANT_KEY or not (in_choice or numbers)
+    if column is not None and named:
         strings = one_of(column, [column_value(text) for text in texts])
     else:
         strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
@@ -119,25 +152,25 @@ def _one_of_field(name: str, values: Sequence[str]) -> Expression:
     if not values:
         return False
     if len(values) == 1:
-        return _where(name, f"== {_quoted(values[0])}")
-    return _where(name, f"in [{', '.join(map(_quoted, values))}]")
+        return where(name, f"== {_quoted(values[0])}")
+    return where(name, f"in [{', '.join(map(_quoted, values))}]")
 
 
 def _sized(sign: str) -> Callable[[str, float], Expression]:
-    return lambda key, value: _where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
+    return lambda key, value: where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
 
 
 def _has(key: str, value: Scalar) -> Expression:
-    return _where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
+    return where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
 
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Expression:
-    return all_of([f"exists {field(LIST, key)}", *(_has(key, value) for value in values)])
+    return all_of([there(field(LIST, key)), *(_has(key, value) for value in values)])
 
 
 def _contains_text(key: str, text: str) -> Expression:
     name = field(STRING, key)
-    return _where(name, f'like "%{safe_text(text)}%"') if text else f"exists {name}"
+    return where(name, f'like "%{safe_text(text)}%"') if text else there(name)
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Expression:
@@ -145,15 +178,15 @@ def _contains_text_in_any_case(key: str, text: str) -> Expression:
     # itself has in lower case, the entry has, too.
     lower = text.lower()
     if not lower:
-        return f"exists {field(STRING, key)}"
+        return there(field(STRING, key))
     pattern = f'like "%{safe_text(lower)}%"'
-    return any_of([_where(field(mark, key), pattern) for mark in (STRING, LOWER)])
+    return any_of([where(field(mark, key), pattern) for mark in (STRING, LOWER)])
 
 
 def _is_empty(key: str, _: None) -> Expression:
     listed = field(LIST, key)
-    filled = f"(exists {listed} and {listed} != {_quoted(EMPTY_LIST)})"
-    others = [f"exists {field(mark, key)}" for mark in (STRING, NUMBER, OTHER)]
+    filled = where(listed, f"!= {_quoted(EMPTY_LIST)}")
+    others = [there(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
     return _none_of(any_of([*others, filled]))
 
 
@@ -167,12 +200,10 @@ def _depth(condition: Condition) -> int:
             return 1
 
 
+_UNEQUAL: Final = {FilterOperator.NE, FilterOperator.NIN}
+_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN, *_UNEQUAL}
 # Any: parse_filters has made sure that each operator has a value of its kind.
 _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Expression]]] = {
-    FilterOperator.EQ: lambda key, value: _among(key, [value]),
-    FilterOperator.NE: lambda key, value: _none_of(_among(key, [value])),
-    FilterOperator.IN: _among,
-    FilterOperator.NIN: lambda key, values: _none_of(_among(key, values)),
     FilterOperator.GT: _sized(">"),
     FilterOperator.GTE: _sized(">="),
     FilterOperator.LT: _sized("<"),

@@ -16,10 +16,10 @@ from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.milvus.address import Address
 from llama_retrieval_ext.stores.milvus.failures import meaning
 from llama_retrieval_ext.stores.milvus.lite_files import lite_files
+from llama_retrieval_ext.stores.milvus.server_version import check_version, is_lite
 
 T = TypeVar("T")
 
-_LITE: Final = "milvus_lite"
 # Otherwise a connection that was cut is not tried again for a while, also by who comes new.
 _OPTIONS: Final = {
     "grpc.use_local_subchannel_pool": 1,
@@ -43,7 +43,8 @@ class Connection:
         is_lite: Whether it is Milvus Lite, as a file or as a server.
 
     Raises:
-        ConfigurationError: The address names an environment variable that is not set.
+        ConfigurationError: The address names an environment variable that is not set, or the server
+            is too old.
         StoreUnavailableError: It cannot be reached, refuses the credentials, or another process has
             the file open.
     """
@@ -56,10 +57,11 @@ class Connection:
         self._closer = weakref.finalize(self, _close, self._client, address)
         try:
             version = self.ask(lambda client: client.get_server_version(timeout=self.timeout_s))
+            check_version(version, self.where)
         except BaseException:
             self.close()
             raise
-        self.is_lite: bool = version.startswith(_LITE)
+        self.is_lite = is_lite(version)
 
     @property
     def client(self) -> MilvusClient:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
-from llama_retrieval_ext.stores.milvus.conditions import Expression, all_of, any_of
+from llama_retrieval_ext.stores.milvus.conditions import Expression, all_of, any_of, there, where
 
 # LlamaIndex writes these over a node's own.
 _TAKEN: Final = {"id", "doc_id", "document_id", "ref_doc_id", "_node_content", "_node_type"}
@@ -50,7 +50,7 @@ def narrowing(condition: Condition, *, columns: frozenset[str] = frozenset()) ->
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
         >>> narrowing(Compare("lang", FilterOperator.EQ, "en")).expression
-        '(exists $meta["lang"] and $meta["lang"] == "en")'
+        '((exists $meta["lang"]) and $meta["lang"] == "en")'
 
     """
     match condition:
@@ -84,10 +84,10 @@ def _equal(field: str, value: Scalar) -> Narrowing:
     if isinstance(value, str):
         if not _PLAIN.fullmatch(value):
             return _NO_HELP
-        return Narrowing(f'(exists {field} and {field} == "{value}")')
+        return Narrowing(where(field, f'== "{value}"'))
     if abs(value) >= _EXACT:
         return _NO_HELP
-    return Narrowing(f"(exists {field} and {field} == {value})", exact=False)
+    return Narrowing(where(field, f"== {value}"), exact=False)
 
 
 def _among(field: str, values: Sequence[Scalar]) -> Narrowing:
@@ -98,7 +98,7 @@ def _sized(sign: str) -> Callable[[str, float], Narrowing]:
     def compare(field: str, value: float) -> Narrowing:
         if abs(value) >= _EXACT:
             return _NO_HELP
-        return Narrowing(f"(exists {field} and {field} {sign} {value})", exact=False)
+        return Narrowing(where(field, f"{sign} {value}"), exact=False)
 
     return compare
 
@@ -106,11 +106,11 @@ def _sized(sign: str) -> Callable[[str, float], Narrowing]:
 def _contains_text(field: str, text: str) -> Narrowing:
     if not text or not _PLAIN.fullmatch(text):
         return _NO_HELP
-    return Narrowing(f'(exists {field} and {field} like "%{text}%")', exact=False)
+    return Narrowing(where(field, f'like "%{text}%"'), exact=False)
 
 
 def _there(field: str, _: object) -> Narrowing:
-    return Narrowing(f"exists {field}", exact=False)
+    return Narrowing(there(field), exact=False)
 
 
 def _no_help(_: str, __: object) -> Narrowing:

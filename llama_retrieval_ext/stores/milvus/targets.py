@@ -15,7 +15,7 @@ def expression_for(target: Target) -> Expression:
 
     Examples:
         >>> expression_for(Target(doc_ids=["leave.md"]))
-        'doc == "leave.md"'
+        '(doc == "leave.md")'
 
     """
     parts: list[Expression] = []

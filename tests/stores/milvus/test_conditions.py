@@ -1,8 +1,13 @@
 """Milvus's expressions mean exactly what `matches` says, whatever stands in the metadata."""
 
+import os
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
@@ -10,6 +15,8 @@ from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from tests.servers.given import collection_url
+from tests.servers.milvus import URL_VARIABLE
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, IN, matching
@@ -17,16 +24,34 @@ from tests.stores.odd_metadata import EQ, IN, matching
 NODES = ODD.nodes(300, seed=7)
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
-    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+# Milvus Lite reads expressions alike in a file and as a server; a user's own server does not.
+PLACES = ["file", "server"] if URL_VARIABLE in os.environ else ["file"]
+
+
+@contextmanager
+def opened_at(place: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[MilvusStore]:
+    url = f"milvus:{folder}/kb.db"
+    if place == "server":
+        url = collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
+    with open_milvus(url) as store:
+        yield store
+        store.clear()
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def corpus(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
         store.add(NODES)
         yield store
 
 
-@pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusStore]:
-    with open_milvus(f"milvus:{tmp_path_factory.mktemp('lite')}/kb.db") as store:
+@pytest.fixture(scope="module", params=PLACES)
+def changing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
         yield store
 
 
@@ -41,6 +66,13 @@ class TestFilters(FiltersContract[MilvusStore]):
 
     def test_many_values_are_answered(self, corpus: MilvusStore) -> None:
         condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
+
+    @pytest.mark.parametrize("group", [AnyOf, AllOf])
+    def test_many_parts_are_answered(self, corpus: MilvusStore, group: type[AnyOf | AllOf]) -> None:
+        how = EQ if group is AnyOf else FilterOperator.NE
+        others = (Compare("other", how, value) for value in (*map(str, range(1000)), "a"))
+        condition = group((Compare("k", how, "a"), *others))
         assert self.found(corpus, [condition]) == [matching(NODES, condition)]
 
 

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -23,7 +25,7 @@ from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from tests.servers.forwarder import Forwarder
-from tests.servers.given import local_port
+from tests.servers.given import collection_url, local_port
 from tests.servers.milvus import free_port, require_lite, start
 
 QUERY = Query("leave", embedding=[1.0, 0.0])
@@ -51,11 +53,19 @@ def forwarder(milvus_url: str) -> Iterator[Forwarder]:
 
 
 @pytest.fixture
-def through(forwarder: Forwarder) -> Iterator[MilvusStore]:
-    url = f"milvus://127.0.0.1:{forwarder.port}/failures?timeout_s=2"
-    with open_milvus(url) as store:
+def through(milvus_url: str, forwarder: Forwarder) -> Iterator[MilvusStore]:
+    name = f"t{uuid.uuid4().hex}"
+    with open_milvus(_forwarded(milvus_url, forwarder, name, timeout_s=2)) as store:
         store.add([_node("a")])
         yield store
+    with open_milvus(collection_url(milvus_url, name)) as direct:
+        direct.clear()
+
+
+def _forwarded(url: str, forwarder: Forwarder, name: str, *, timeout_s: int) -> str:
+    """The same server's URL, and what stands after ``?``, by way of the forwarder."""
+    options = [each for each in (urlsplit(url).query, f"timeout_s={timeout_s}") if each]
+    return f"milvus://127.0.0.1:{forwarder.port}/{name}?{'&'.join(options)}"
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -111,9 +121,11 @@ def test_a_server_in_trouble_is_one_clear_error_and_then_it_works_again(
     assert retriever.retrieve(QUERY)
 
 
-def test_a_server_that_is_slow_to_take_a_connection_is_reached(forwarder: Forwarder) -> None:
+def test_a_server_that_is_slow_to_take_a_connection_is_reached(
+    milvus_url: str, forwarder: Forwarder
+) -> None:
     forwarder.delay_s = 0.5
-    with open_milvus(f"milvus://127.0.0.1:{forwarder.port}/slow?timeout_s=30") as store:
+    with open_milvus(_forwarded(milvus_url, forwarder, "slow", timeout_s=30)) as store:
         assert store.count() == 0
 
 

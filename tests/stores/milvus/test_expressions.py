@@ -1,0 +1,127 @@
+"""Brackets alone say what belongs together in an expression, because the engines' grammars differ.
+
+Milvus Lite, where these tests run, reads ``exists a and a == "x"`` and ``not a == "x"`` as they are
+meant. Servers do not: to all of them ``not`` binds more tightly than ``==``, and to those before
+some 2.5 ``exists`` more loosely than ``and``.
+"""
+
+import re
+
+import pytest
+from hypothesis import given
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.milvus.conditions import Expression, compiled
+from llama_retrieval_ext.stores.milvus.foreign_conditions import narrowing
+from llama_retrieval_ext.stores.milvus.targets import expression_for
+from llama_retrieval_ext.stores.target import Target
+from tests.stores.milvus.hard_metadata import ODD
+from tests.stores.odd_metadata import EQ, examples
+
+_TEXT = re.compile(r'"[^"]*"')
+_NAME = r"(?:\w+|\$meta\[T\])"
+_VALUE = r"(?:T|[-+.\w]+|\[T(?:, T)*\])"
+_PART = rf"(?:G|{_NAME} (?:[=!]=|[<>]=?|like|in) {_VALUE})"
+_INNERMOST = re.compile(r"\(([^()]*)\)")
+_CLEAR = re.compile(rf"exists {_NAME}|not G|{_PART}(?: and {_PART})*|{_PART}(?: or {_PART})*")
+
+
+def groups(expression: str) -> list[str]:
+    """What stands in each pair of brackets: T for a text, G for what stands in further ones."""
+    found: list[str] = []
+
+    def taken(brackets: re.Match[str]) -> str:
+        found.append(brackets[1])
+        return "G"
+
+    rest, count = _TEXT.sub("T", expression), 1
+    while count:
+        rest, count = _INNERMOST.subn(taken, rest)
+    return [*found, *([] if rest == "G" else [rest])]
+
+
+def choices_name_a_partition(expression: Expression) -> bool:
+    """Whether the partition key stands somewhere below an `or`."""
+    told = _TEXT.sub("T", str(expression))
+    while inner := _INNERMOST.search(told):
+        named = re.search(r"\b(?:tenant|PARTITION)\b", inner[1]) is not None
+        if named and " or " in inner[1]:
+            return True
+        told = f"{told[: inner.start()]}{'PARTITION' if named else 'G'}{told[inner.end() :]}"
+    return False
+
+
+def is_clear(expression: Expression) -> bool:
+    return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'exists a and a == "x"',
+        '(exists $meta["a"] and a == "x")',
+        "exists a or exists b",
+        'not a == "x"',
+        '(not a in ["x"])',
+        'not (a == "x") and b == "y"',
+        '(a == "x" and b == "y" or c == "z")',
+        '(a == "x"',
+    ],
+)
+def test_what_hangs_on_precedence_is_not_clear(expression: str) -> None:
+    assert not is_clear(expression)
+
+
+@examples(500)
+@given(condition=ODD.conditions)
+def test_conditions_are_clear(condition: Condition) -> None:
+    assert is_clear(compiled(condition))
+
+
+@examples(500)
+@given(condition=ODD.conditions)
+def test_choices_name_no_partition(condition: Condition) -> None:
+    # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
+    # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
+    assert not choices_name_a_partition(compiled(condition))
+
+
+def test_a_scope_names_its_partition() -> None:
+    either = AnyOf((Compare("tenant_id", EQ, "b"), Compare("k", EQ, "x")))
+    written = compiled(AllOf((Scope("acme", ["handbook"]).condition, either)))
+    assert str(written).startswith('(((tenant == "sacme") and (kb == "shandbook")) and (((exists ')
+    assert choices_name_a_partition('((tenant == "sacme") or (exists s_k))')
+    assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
+
+
+@examples(500)
+@given(condition=ODD.conditions)
+def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
+    assert is_clear(narrowing(condition).expression)
+
+
+@pytest.mark.parametrize(
+    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
+)
+@pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
+@pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
+def test_targets_are_clear(
+    nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
+) -> None:
+    assert is_clear(expression_for(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
+
+
+@pytest.mark.parametrize("group", [AnyOf, AllOf])
+def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
+    condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
+    written = compiled(condition)
+    assert isinstance(written, str)
+    assert max(len(re.split(" and | or ", each)) for each in groups(written)) <= 32
+    assert all(f'"x{number}"' in written for number in range(3000))
+
+
+def test_what_the_values_of_a_scope_are_not_is_clear() -> None:
+    written = compiled(Compare("tenant_id", FilterOperator.NE, "acme"))
+    assert written == '(not (tenant == "sacme"))'
