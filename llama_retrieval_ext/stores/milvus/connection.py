@@ -56,7 +56,8 @@ class Connection:
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, _close, self._client, address)
         try:
-            version = self.ask(lambda client: client.get_server_version(timeout=self.timeout_s))
+            told = self.ask(lambda client: client.get_server_version(timeout=self.timeout_s))
+            version = str(told)
             check_version(version, self.where)
         except BaseException:
             self.close()
