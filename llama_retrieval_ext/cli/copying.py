@@ -33,7 +33,7 @@ def copy(
     May be repeated: what is there already is left alone. The source is only read.
     """
     report = ext.copy_knowledge_base(
-        source, target, many_tenants=many_tenants, show_progress=sys.stderr.isatty()
+        source, target, many_tenants=many_tenants or None, show_progress=sys.stderr.isatty()
     )
     say(str(report))
     say_left_out({name: describe(error) for name, error in report.failures.items()})

@@ -25,7 +25,7 @@ def copy_knowledge_base(
     source_url: str,
     target_url: str,
     *,
-    many_tenants: bool = False,
+    many_tenants: bool | None = None,
     store_params: Mapping[str, object] | None = None,
     show_progress: bool = True,
 ) -> CopyReport:
@@ -51,7 +51,7 @@ def copy_knowledge_base(
 
     Raises:
         ConfigurationError: There is no such source, it is the target, one is in memory, or the
-            target was made with another tokenizer or without ``require_scope``.
+            target was made with another tokenizer or setting, or without ``require_scope``.
         ModelMismatchError: The target was made with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
             was copied before stays.

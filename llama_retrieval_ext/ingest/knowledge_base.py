@@ -85,7 +85,7 @@ class KnowledgeBase:
         require_scope: bool = False,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
-        many_tenants: bool = False,
+        many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
     ) -> Self:
@@ -114,12 +114,15 @@ class KnowledgeBase:
                 count as changed.
             many_tenants: Whether the engine keeps the nodes of a tenant together, by its own
                 means: Milvus's partition key, Elasticsearch's routing. Qdrant and the embedded
-                engine have an index on the tenant in any case. For when it is made.
-            store_params: Settings of the engine, as for `open_store`, for when it is made.
+                engine have an index on the tenant in any case. What it was made with cannot be
+                changed; None for that, or no.
+            store_params: Settings of the engine, as for `open_store`: those for searches count for
+                this object, the others when the collection is made, with the first document.
             must_exist: Whether it is an error if there is none.
 
         Raises:
-            ConfigurationError: An argument cannot work, or there is none that must be.
+            ConfigurationError: An argument cannot work, it was made with other settings, or there
+                is none that must be.
             ModelMismatchError: It was made with another embedding model.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
             StoreUnavailableError: It cannot be reached, read or written, or another process has its

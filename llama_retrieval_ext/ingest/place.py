@@ -25,10 +25,7 @@ _SUFFIX = "__ledger"
 # A batch is a few thousand nodes, which every engine takes in less.
 _PATIENCE_S = 30.0
 # How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
-_BY_TENANT: Mapping[str, Mapping[str, object]] = {
-    "milvus": {"by_tenant": True},
-    "elasticsearch": {"routing": True},
-}
+_BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +59,14 @@ class Setup:
 
     Attributes:
         tokenizer: For keyword search; None for what the store has recorded, or the default.
-        many_tenants: Whether the engine keeps the nodes of a tenant together.
+        many_tenants: Whether the engine keeps the nodes of a tenant together; None for as it is,
+            or no.
         store_params: Settings of the engine.
         must_exist: Whether it must not be new.
     """
 
     tokenizer: Tokenizer | None = None
-    many_tenants: bool = False
+    many_tenants: bool | None = None
     store_params: Mapping[str, object] | None = None
     must_exist: bool = False
 
@@ -182,4 +180,5 @@ def in_memory(url: str) -> ConfigurationError:
 
 
 def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:
-    return _BY_TENANT.get(location.engine, {}) if setup.many_tenants else {}
+    name = _BY_TENANT.get(location.engine)
+    return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}
