@@ -23,6 +23,7 @@ from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
 from llama_retrieval_ext.ingest.place import Place, Setup, open_place
+from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
@@ -146,6 +147,36 @@ class KnowledgeBase:
             raise
         workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
         return cls(url, place=place, ledger=ledger, workshop=workshop, require_scope=require_scope)
+
+    @classmethod
+    def remove(cls, url: str) -> None:
+        """Remove a knowledge base: all its documents, and what it knows about them.
+
+        Nothing is removed that is not a knowledge base, or that somebody is writing to. When it is
+        interrupted, what is left can be neither opened nor searched, and is removed by calling this
+        again. A folder goes with it, unless something else is in it; the files that Qdrant's local
+        mode and Milvus Lite keep their collections in stay. Objects that other processes have open
+        find nothing any more, and get an error when they write.
+
+        Args:
+            url: As for `open`; no embedding model is needed.
+
+        Raises:
+            ConfigurationError: There is no knowledge base.
+            StoreFormatError: There is something else, or a newer version wrote it.
+            StoreUnavailableError: It is open in this process or, on a server, somebody has written
+                to it in this moment; it cannot be reached, or another process has its directory
+                open. A writer that died counts as writing for half a minute.
+            MissingDependencyError: The engine's extra is not installed.
+
+        Examples:
+            >>> KnowledgeBase.remove("embedded:./none")  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embedd...
+
+        """
+        remove_knowledge_base(url)
 
     @property
     def embed_model(self) -> BaseEmbedding:

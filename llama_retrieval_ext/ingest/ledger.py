@@ -64,6 +64,16 @@ class Ledger:
         """See what others have written, once none is writing."""
         self.refresh()
 
+    def check_unwritten(self, where: str) -> None:
+        """Nothing, unless somebody else is writing; a file on this machine is this process's own.
+
+        Args:
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreUnavailableError: Somebody is.
+        """
+
     def admit(self, asked: Manifest, where: str) -> bool:
         """Let in who opens the knowledge base; False if it is not set up yet.
 
@@ -73,6 +83,7 @@ class Ledger:
 
         Raises:
             StoreFormatError: It was written by a newer version.
+            StoreUnavailableError: It is being removed.
             ModelMismatchError: It was made with another embedding model.
             ConfigurationError: It was made with other settings.
         """

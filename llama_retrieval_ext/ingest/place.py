@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
@@ -41,6 +42,9 @@ class Place:
         ledger: Opens the ledger.
         lock: The same for everyone in this process who writes here.
         is_exclusive: Whether no other process can have it open.
+        is_shared: Whether somebody else in this process has its files open.
+        remove: Removes the nodes and then the ledger. Each time it is called it goes on where it
+            was interrupted.
     """
 
     store: BasePydanticVectorStore
@@ -51,6 +55,8 @@ class Place:
     ledger: Callable[[], Ledger]
     lock: WriteLock
     is_exclusive: bool
+    is_shared: Callable[[], bool]
+    remove: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ def open_place(url: str, setup: Setup) -> Place:
     if not isinstance(store, CollectionStore):
         raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
-        mirror = Mirror(Companion(store.beside(_SUFFIX)))
+        beside = store.beside(_SUFFIX)
+        mirror = Mirror(Companion(beside))
     except BaseException:
         store.close()
         raise
@@ -127,6 +134,8 @@ def open_place(url: str, setup: Setup) -> Place:
         ledger=lambda: ledger,
         lock=_lock_of(location),
         is_exclusive=not location.is_on_server,
+        is_shared=lambda: False,  # who has it open is told when it writes
+        remove=lambda: _drop(store, beside),
     )
 
 
@@ -141,7 +150,24 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
         ledger=lambda: Ledger(Database(file, SCHEMA)),
         lock=_lock_of(location),
         is_exclusive=True,
+        is_shared=lambda: store.is_shared,
+        remove=lambda: _delete(store, file),
     )
+
+
+def _drop(*collections: CollectionStore) -> None:
+    """Drop collections, one after the other."""
+    for each in collections:
+        each.clear()
+
+
+def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
+    """Delete the files of a store, and of its ledger, which is closed."""
+    store.clear()
+    for suffix in ("", "-wal", "-shm"):
+        if file is not None:
+            file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
+    store.remove()
 
 
 def _as_json(tokenizer: Tokenizer) -> str:

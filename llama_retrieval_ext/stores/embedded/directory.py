@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -13,8 +14,13 @@ from qdrant_edge import EdgeShard
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.disk import clear_errors, prepare
 from llama_retrieval_ext.stores.embedded.failures import meaning
-from llama_retrieval_ext.stores.embedded.lock import DirectoryLock
-from llama_retrieval_ext.stores.embedded.manifest import read_manifest, write_manifest
+from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.manifest import (
+    DRAFT,
+    MANIFEST,
+    read_manifest,
+    write_manifest,
+)
 from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
 from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
 
@@ -182,6 +188,23 @@ class StoreDirectory:
                 if shard is not None:
                     shard.close()
                     remove_shard(self.path, manifest)
+
+    def remove(self) -> None:
+        """Delete what is in it, and the directory if nothing else is.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: It cannot be deleted; what was not deleted yet is an empty store.
+        """
+        with self.lock, clear_errors(self.path):
+            self.reset()
+            # While it is locked: afterwards these may be somebody else's.
+            for name in (MANIFEST, DRAFT, LOCK):
+                with suppress(PermissionError):  # Windows deletes no file that is open
+                    (self.path / name).unlink(missing_ok=True)
+            self.close()
+            with suppress(OSError):  # something else is in it
+                self.path.rmdir()
 
     def close(self) -> None:
         """Write what is pending and let other processes in. A forked child has nothing to close."""

@@ -120,6 +120,24 @@ class EmbeddedVectorStore(EngineStore):
         """
         return compact(self._directory, min_free=self.min_free_bytes)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other store objects of this process have the directory open."""
+        return self._opened.users > 1
+
+    def remove(self) -> None:
+        """Close the store and delete its files, and the directory if nothing else is in it.
+
+        Raises:
+            StoreUnavailableError: Another store object has the directory open.
+            StoreClosedError: The store was closed.
+        """
+        if self._closer.alive:
+            registry.remove(self._opened)
+            self.close()
+        else:
+            raise StoreClosedError(f"the store {self.path} was closed; open it again")
+
     def close(self) -> None:
         """Close the store; the directory is free for others when no store object has it open."""
         self._closer()
