@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.addition import Addition, Workshop
+from llama_retrieval_ext.ingest.batching import batches, stored_nodes
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
 from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
 from llama_retrieval_ext.ingest.manifest import Manifest
@@ -257,6 +258,45 @@ class KnowledgeBase:
         """`delete` in a thread."""
         return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
 
+    def clear(self, *, scope: Scope | None = None) -> int:
+        """Delete all documents that a scope can see; without a scope, all.
+
+        Its settings stay, and what it is set up with in its engine: to be rid of these as well,
+        `remove` it. Interrupted, some documents are deleted, and the others whole.
+
+        Returns:
+            How many nodes are gone.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        with self._place.lock:
+            documents = self._ledger.visible(scope)
+            gone = sum(
+                self._workshop.writer.delete([each.key for each in batch])
+                for batch in batches(documents)
+            )
+            if gone and not self._ledger.count()[1]:
+                self._place.compact()
+        return gone
+
+    def compact(self) -> int:
+        """Give back the disk space of what was deleted or replaced, on the embedded engine.
+
+        It copies what there is, which takes room for both, and about 0.1 ms a node; searches go on
+        meanwhile, and who adds waits. Servers do this by themselves; in the files of Qdrant's local
+        mode and Milvus Lite nothing happens.
+
+        Returns:
+            How many bytes fewer it takes.
+
+        Raises:
+            StoreUnavailableError: There is no room for the copy; nothing has changed.
+        """
+        self._check_open()
+        return self._place.compact()
+
     def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
         kind: str = "hybrid",
@@ -290,6 +330,26 @@ class KnowledgeBase:
         )
         retriever.requires_scope = self.require_scope
         return retriever
+
+    def get(self, ref_doc_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
+        """The nodes of a document, with their embeddings.
+
+        Args:
+            ref_doc_id: Its id.
+            scope: Whose document it is, as for `delete`.
+
+        Returns:
+            In the order of the text, where nodes say where they stand in it, and by node id; empty
+            where there is no such document.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        keys = self._ledger.keys(ref_doc_id, scope)
+        ids = [node_id for key in keys for node_id in self._ledger.node_ids(key)]
+        nodes = stored_nodes(self._place.store, ids)
+        return sorted(nodes, key=lambda node: getattr(node, "start_char_idx", None) or 0)
 
     def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all.

@@ -157,10 +157,7 @@ class Ledger:
             "ON nodes.document = documents.id WHERE state IS NULL "
             "GROUP BY documents.id ORDER BY documents.id"
         )
-        return [
-            Entry(DocumentKey(str(tenant), str(kb), str(ref)), str(digest), int(str(n_nodes)))
-            for tenant, kb, ref, digest, n_nodes in self.database.rows(query)
-        ]
+        return [_entry(row) for row in self.database.rows(query)]
 
     def node_ids(self, key: DocumentKey) -> list[str]:
         """The ids of a document's nodes."""
@@ -182,6 +179,17 @@ class Ledger:
         condition, values = _seen_by(scope, none="tenant = '' AND kb = ''")
         query = f"SELECT tenant, kb, ref FROM documents WHERE ref = ? AND {condition}"  # noqa: S608
         return [DocumentKey(*map(str, row)) for row in self.database.rows(query, ref, *values)]
+
+    def visible(self, scope: Scope | None) -> list[Entry]:
+        """The documents that a scope can see; without a scope, all."""
+        self.refresh()
+        condition, values = _seen_by(scope, none="1")
+        query = (
+            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
+            f"ON nodes.document = documents.id WHERE {condition} "
+            "GROUP BY documents.id ORDER BY documents.id"
+        )
+        return [_entry(row) for row in self.database.rows(query, *values)]
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all."""
@@ -210,6 +218,11 @@ class Ledger:
 
     def _manifest_rows(self) -> list[tuple[object, ...]]:
         return self.database.rows("SELECT key, value FROM manifest")
+
+
+def _entry(row: tuple[object, ...]) -> Entry:
+    *key, digest, n_nodes = map(str, row)
+    return Entry(DocumentKey(*key), digest, int(n_nodes))
 
 
 def _seen_by(scope: Scope | None, *, none: str) -> tuple[str, Sequence[str]]:

@@ -43,6 +43,8 @@ class Place:
         lock: The same for everyone in this process who writes here.
         is_exclusive: Whether no other process can have it open.
         is_shared: Whether somebody else in this process has its files open.
+        compact: Gives back the disk space of deleted nodes, where the engine does not; how many
+            bytes.
         remove: Removes the nodes and then the ledger. Each time it is called it goes on where it
             was interrupted.
     """
@@ -56,6 +58,7 @@ class Place:
     lock: WriteLock
     is_exclusive: bool
     is_shared: Callable[[], bool]
+    compact: Callable[[], int]
     remove: Callable[[], None]
 
 
@@ -135,6 +138,7 @@ def open_place(url: str, setup: Setup) -> Place:
         lock=_lock_of(location),
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # who has it open is told when it writes
+        compact=lambda: 0,
         remove=lambda: _drop(store, beside),
     )
 
@@ -151,6 +155,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
         lock=_lock_of(location),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
+        compact=store.compact,
         remove=lambda: _delete(store, file),
     )
 

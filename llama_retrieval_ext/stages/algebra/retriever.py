@@ -215,7 +215,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         for start in range(0, len(queries), at_once):
             some = queries[start : start + at_once]
             if len(some) > 1:
-                # What fails here fails again below, in the query that it belongs to.
+                # What fails here fails again below, in the query that it belongs to; a store that
+                # cannot be reached does so without being waited for again.
                 yield Together([Task(self.name, self.ahead([Query.of(query) for query in some]))])
             tasks = [
                 Task(
@@ -228,6 +229,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             frame = current_frame()
             if frame is not None:
                 frame.session.ahead.clear()  # of many queries it would be all that they found
+                frame.session.unreached.clear()
             answers += [outcome.result() for outcome in outcomes]
         return answers
 

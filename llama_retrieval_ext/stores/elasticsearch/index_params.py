@@ -21,9 +21,9 @@ class IndexParams:
     Attributes:
         number_of_shards: Parts that the index is spread over; None for the server's default, 1.
         number_of_replicas: Copies of each; None for the server's default, 1.
-        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact; ``int8_hnsw`` and
-            its like need a quarter of the memory and less, and score in that precision; ``flat``
-            compares every embedding.
+        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
+            ``int8_hnsw`` and its like need a quarter of the memory and less, and score in that
+            precision; ``flat`` compares every embedding.
         analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
         routing: Whether a tenant's nodes lie on one shard, which its queries then go to alone: for
             many tenants, together with ``number_of_shards``. None for as it is, or no.

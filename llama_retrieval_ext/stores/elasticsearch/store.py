@@ -79,9 +79,7 @@ class ElasticsearchVectorStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or IndexParams()
-        asked = Asked(
-            tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
-        )
+        asked = Asked(tokenizer, distance, dim, params.recorded, params.analyzer, params.routing)
         self.index = index
         self._index = Index(index, asked, params)
         self._transport = Transport(connection)

@@ -10,7 +10,7 @@ from pathlib import Path
 from qdrant_edge import EdgeShard, Point, ScrollRequest, UpdateOperation
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.disk import check_room
+from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.writing import BATCH
 
 _BLOCK_BYTES = 512
@@ -34,7 +34,8 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
     """
     with directory.lock:
         before = _bytes_of(directory.path)
-        check_room(directory.path, needed=before + min_free)
+        nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
+        check_room(directory.path, needed=before + min_free if nodes else SOME_BYTES)
         directory.rebuild(_copy)
         return max(0, before - _bytes_of(directory.path))
 
