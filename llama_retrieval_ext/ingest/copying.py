@@ -112,7 +112,7 @@ def _source(url: str, resources: ExitStack) -> Base:
 def _target(url: str, copied: Manifest, setup: Setup, resources: ExitStack) -> Base:
     place = open_place(url, setup)
     resources.callback(place.close)
-    ledger = opened_ledger(place, replace(copied, dimension=None), url)
+    ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
     resources.callback(ledger.close)
     manifest = ledger.manifest() or copied
     if manifest.require_scope != copied.require_scope:

@@ -18,9 +18,10 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.addition import Addition, Workshop
-from llama_retrieval_ext.ingest.batching import batches, stored_nodes
+from llama_retrieval_ext.ingest.batching import batches
+from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
-from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
+from llama_retrieval_ext.ingest.ledger import Entry, Ledger, StoredDocument
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
 from llama_retrieval_ext.ingest.place import Place, Setup, open_place
@@ -73,6 +74,7 @@ class KnowledgeBase:
         self.require_scope = require_scope
         self._place = place
         self._ledger = ledger
+        self._contents = Contents(place.store, ledger)
         self._workshop = workshop
         backend = backend_for(place.store)
         self._backend = GuardedBackend(backend) if require_scope else backend
@@ -119,7 +121,8 @@ class KnowledgeBase:
                 engine have an index on the tenant in any case. What it was made with cannot be
                 changed; None for that, or no.
             store_params: Settings of the engine, as for `open_store`: those for searches count for
-                this object, the others when the collection is made, with the first document.
+                this object, the others when the collection is made, with the first document. Until
+                then they are remembered.
             must_exist: Whether it is an error if there is none.
 
         Raises:
@@ -141,7 +144,12 @@ class KnowledgeBase:
         setup = Setup(tokenizer, many_tenants, store_params, must_exist)
         place = open_place(url, setup)
         try:
-            asked = Manifest(embed_model_name(model), place.tokenizer, require_scope=require_scope)
+            asked = Manifest(
+                embed_model_name(model),
+                place.tokenizer,
+                require_scope=require_scope,
+                params=place.params,
+            )
             ledger = opened_ledger(place, asked, url)
         except BaseException:
             place.close()
@@ -174,7 +182,7 @@ class KnowledgeBase:
             >>> KnowledgeBase.remove("embedded:./none")  # doctest: +ELLIPSIS
             Traceback (most recent call last):
                 ...
-            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embedd...
+            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
 
         """
         remove_knowledge_base(url)
@@ -258,6 +266,25 @@ class KnowledgeBase:
         """`delete` in a thread."""
         return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
 
+    def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
+        """Delete the documents that have a node which satisfies filters.
+
+        Args:
+            filters: Conditions on metadata, as for a search.
+            scope: Whose documents; without one, everybody's.
+
+        Returns:
+            How many nodes are gone, of each document all.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything, such as none.
+            UnsupportedFilterError: The engine cannot evaluate them.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        with self._place.lock:
+            return self._delete(self._contents.matching(filters, scope))
+
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents that a scope can see; without a scope, all.
 
@@ -272,11 +299,7 @@ class KnowledgeBase:
         """
         self._check(scope)
         with self._place.lock:
-            documents = self._ledger.visible(scope)
-            gone = sum(
-                self._workshop.writer.delete([each.key for each in batch])
-                for batch in batches(documents)
-            )
+            gone = self._delete(self._ledger.visible(scope))
             if gone and not self._ledger.count()[1]:
                 self._place.compact()
         return gone
@@ -346,10 +369,7 @@ class KnowledgeBase:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        keys = self._ledger.keys(ref_doc_id, scope)
-        ids = [node_id for key in keys for node_id in self._ledger.node_ids(key)]
-        nodes = stored_nodes(self._place.store, ids)
-        return sorted(nodes, key=lambda node: getattr(node, "start_char_idx", None) or 0)
+        return self._contents.nodes(ref_doc_id, scope)
 
     def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all.
@@ -399,6 +419,10 @@ class KnowledgeBase:
         except RetrievalExtError as error:  # a server that is down is no reason not to be shown
             return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
         return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+
+    def _delete(self, documents: Sequence[Entry]) -> int:
+        writer = self._workshop.writer
+        return sum(writer.delete([each.key for each in batch]) for batch in batches(documents))
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()

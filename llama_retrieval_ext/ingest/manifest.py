@@ -24,6 +24,7 @@ class Manifest:
         dimension: Of its vectors; None until there are some.
         format: Version of the ledger.
         removing: Whether its removal was begun.
+        params: Settings for the engine as JSON, for when it makes the collection; empty for none.
     """
 
     embed_model: str
@@ -32,6 +33,7 @@ class Manifest:
     dimension: int | None = None
     format: int = FORMAT
     removing: bool = False
+    params: str = ""
 
     def check_format(self, where: str) -> None:
         """Nothing, if this version can read it.
@@ -77,7 +79,7 @@ class Manifest:
                 "(on the command line: --tenant or --kb-id, and to ingest --require-scope)"
             )
         if self.dimension is None:  # nothing has been indexed yet
-            return replace(self, tokenizer=asked.tokenizer)
+            return replace(self, tokenizer=asked.tokenizer, params=asked.params)
         if self.tokenizer != asked.tokenizer:
             raise ConfigurationError(
                 f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "

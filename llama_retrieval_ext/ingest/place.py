@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.companion.companion import Companion
@@ -14,6 +15,7 @@ from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.location import Location
+from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.schema import SCHEMA
 from llama_retrieval_ext.ingest.write_lock import WriteLock, lock_of
 from llama_retrieval_ext.stores.collection_store import CollectionStore
@@ -39,6 +41,7 @@ class Place:
         flush: Brings what the store was given to disk.
         count: How many nodes the store holds.
         tokenizer: Settings of the store's tokenizer as JSON.
+        params: Settings for the engine as JSON, for when it makes the collection; empty for none.
         ledger: Opens the ledger.
         lock: The same for everyone in this process who writes here.
         is_exclusive: Whether no other process can have it open.
@@ -54,6 +57,7 @@ class Place:
     flush: Callable[[], None]
     count: Callable[[], int]
     tokenizer: str
+    params: str
     ledger: Callable[[], Ledger]
     lock: WriteLock
     is_exclusive: bool
@@ -121,12 +125,12 @@ def open_place(url: str, setup: Setup) -> Place:
         ledger.close()
         store.close()
         raise missing(url)
-    told = "" if recorded is None or setup.tokenizer is not None else recorded.tokenizer
-    if told and store.dimension is None and told != _as_json(store.tokenizer):
-        # The store remembers its tokenizer only once there is something in it.
+    remembered = setup if recorded is None else _remembered(setup, recorded, store.tokenizer)
+    if remembered != setup and store.dimension is None:
+        # The store remembers how it is to be only once there is something in it.
         ledger.close()
         store.close()
-        return open_place(url, replace(setup, tokenizer=Tokenizer.from_dict(json.loads(told))))
+        return open_place(url, remembered)
     return Place(
         store=store,
         close=store.close,
@@ -134,6 +138,7 @@ def open_place(url: str, setup: Setup) -> Place:
         flush=lambda: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
+        params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
         ledger=lambda: ledger,
         lock=_lock_of(location),
         is_exclusive=not location.is_on_server,
@@ -151,6 +156,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
         flush=store.persist,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
+        params="",
         ledger=lambda: Ledger(Database(file, SCHEMA)),
         lock=_lock_of(location),
         is_exclusive=True,
@@ -208,6 +214,16 @@ def in_memory(url: str) -> ConfigurationError:
         f"{url} is in memory: each time it is opened it is empty, and what is put there is gone "
         "when it is closed; name a directory, a file or a server"
     )
+
+
+def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer) -> Setup:
+    """The same, with what was said when it was opened before, where nothing is said now."""
+    tokenizer, params = setup.tokenizer, setup.store_params
+    if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
+        tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
+    if params is None and setup.many_tenants is None and recorded.params:
+        params = json.loads(recorded.params)
+    return replace(setup, tokenizer=tokenizer, store_params=params)
 
 
 def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:

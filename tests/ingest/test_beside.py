@@ -237,6 +237,35 @@ def test_many_tenants_are_kept_apart_by_the_engine_s_means(
     assert kb.count() == kb.count(scope=globex) == 1
 
 
+PARAMS: dict[str, dict[str, object]] = {
+    "qdrant": {"hnsw_config": {"m": 32}},
+    "milvus": {"index_type": "HNSW"},
+    "elasticsearch": {"number_of_shards": 2},
+}
+
+
+def test_settings_are_remembered_until_the_collection_is_made_with_them(
+    open_kb: Open, engine: str
+) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(store_params=PARAMS[engine]) as kb:
+        assert kb.count() == 1
+    ((name, _),) = PARAMS[engine].items()
+    other = {"hnsw_config": {"m": 8}, "index_type": "FLAT", "number_of_shards": 3}
+    with pytest.raises(ConfigurationError, match=f"was made with {name}="):
+        open_kb(store_params={name: other[name]})
+
+
+def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine: str) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb(many_tenants=False, store_params={}) as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with pytest.raises(ConfigurationError, match="was made without"):
+        open_kb(store_params=PARAMS[engine])
+
+
 def test_settings_that_the_engine_does_not_know_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="sharks"):
         open_kb(store_params={"sharks": 3})

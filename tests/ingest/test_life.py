@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import ScopeRequiredError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import (
+    InvalidFilterError,
+    ScopeRequiredError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.writing import Writer
 from llama_retrieval_ext.query import Scope
@@ -49,6 +55,38 @@ def test_a_document_is_got_by_those_who_see_it(open_kb: Open) -> None:
     for asked in (ACME, GLOBEX, None):
         assert [each.get_content() for each in kb.get("d", scope=asked)] == [f"leave of {asked}"]
     assert kb.get("d", scope=Scope("umbrella")) == []
+
+
+def where(key: str, value: object) -> MetadataFilters:
+    return MetadataFilters.from_dicts([{"key": key, "value": value}])
+
+
+def test_documents_are_deleted_by_filter(open_kb: Open) -> None:
+    kb = open_kb()
+    for scope in (ACME, GLOBEX):
+        documents = [
+            Document(id_=str(year), text="leave", metadata={"year": year, "of": "leave"})
+            for year in (2022, 2023, 2024)
+        ]
+        kb.add(documents, scope=scope, show_progress=False)
+    assert kb.delete_where(where("year", 2022), scope=ACME) == 1
+    assert [each.document_id for each in kb.documents(scope=ACME)] == ["2023", "2024"]
+    assert kb.delete_where(where("year", 2023)) == 2
+    assert kb.delete_where(where("tenant_id", "globex"), scope=ACME) == 0
+    assert [each.document_id for each in kb.documents()] == ["2022", "2024", "2024"]
+    assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 3
+    with pytest.raises(InvalidFilterError):
+        kb.delete_where(MetadataFilters(filters=[]))
+    assert kb.count() == 3
+
+
+def test_of_a_document_that_satisfies_filters_in_part_all_is_deleted(open_kb: Open) -> None:
+    kb = open_kb()
+    nodes = book("a")
+    nodes[3].metadata["page"] = 7
+    kb.add([*nodes, *book("b")], show_progress=False)
+    assert kb.delete_where(where("page", 7)) == 12
+    assert found(kb) == {"b"}
 
 
 def test_clearing_it_leaves_its_settings_and_it_can_be_filled_again(open_kb: Open) -> None:
@@ -96,7 +134,11 @@ def test_what_is_left_when_clearing_is_interrupted_is_whole(
 def test_one_that_requires_a_scope_is_neither_cleared_nor_read_without(open_kb: Open) -> None:
     kb = open_kb(require_scope=True)
     kb.add([Document(id_="d", text="leave")], scope=ACME, show_progress=False)
-    calls: list[Callable[[], object]] = [kb.clear, lambda: kb.get("d")]
+    calls: list[Callable[[], object]] = [
+        kb.clear,
+        lambda: kb.get("d"),
+        lambda: kb.delete_where(where("year", 2022)),
+    ]
     for call in calls:
         with pytest.raises(ScopeRequiredError):
             call()
