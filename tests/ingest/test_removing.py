@@ -19,6 +19,7 @@ from llama_retrieval_ext.ingest import copying, place
 from llama_retrieval_ext.ingest.journal import Journal
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.write_lock import WriteLock
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.opening import open_store
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from tests.ingest.engines import BESIDE, EMBEDDED
@@ -109,10 +110,11 @@ def test_when_it_is_interrupted_it_cannot_be_used_and_is_removed_by_trying_again
     assert open_kb().count() == 0
 
 
-def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
-    def killed(*_: object) -> None:
-        raise Killed
+def killed(*_: object) -> None:
+    raise Killed
 
+
+def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
     def only_nodes(*collections: Any) -> None:
         collections[0].clear()
         raise Killed
@@ -147,6 +149,23 @@ def test_its_folder_goes_and_what_else_is_in_it_stays(open_kb: Open, url: str) -
     (folder_of(url) / "thesis.txt").write_text("three years of work")
     KnowledgeBase.remove(url)
     assert [each.name for each in folder_of(url).iterdir()] == ["thesis.txt"]
+
+
+@EMBEDDED
+def test_between_its_ledger_and_its_store_it_is_gone(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedVectorStore, "remove", killed)
+        with pytest.raises(Killed):
+            KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+    with open_kb(embed_model=FakeEmbedding(dim=7)) as kb:
+        assert kb.count() == 0
+    KnowledgeBase.remove(url)
+    assert not folder_of(url).exists()
 
 
 @EMBEDDED
@@ -251,7 +270,7 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
 
     fill(open_kb)
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.ingest.writing.Writer._put", dying)
+        patched.setattr("llama_retrieval_ext.ingest.writing.Writer._put", killed)
         patched.setattr("llama_retrieval_ext.ingest.writing.Writer.settle", lambda _: None)
         with pytest.raises(Killed):
             kb.add([Document(id_="d", text="leave")], show_progress=False)
@@ -263,10 +282,6 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         open_kb(must_exist=True)
-
-
-def dying(*_: object) -> None:
-    raise Killed
 
 
 @ON_SERVERS
