@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.output import say, say_left_out
+from llama_retrieval_ext.cli.output import say, say_aside, say_left_out
 from llama_retrieval_ext.trace import describe
 
 
@@ -27,15 +27,29 @@ def copy(
             help="Have the engine keep what belongs to a tenant together, where the copy is made.",
         ),
     ] = False,
+    mirror: Annotated[
+        bool,
+        typer.Option(
+            "--mirror",
+            help="Remove from the copy what the knowledge base does not have, or not any more.",
+        ),
+    ] = False,
 ) -> None:
     """Copy a knowledge base to another engine, without embedding anything again.
 
-    May be repeated: what is there already is left alone. The source is only read.
+    May be repeated: what is there already is left alone; with --mirror, what was deleted since is
+    deleted there, too. The source is only read.
     """
     report = ext.copy_knowledge_base(
-        source, target, many_tenants=many_tenants, show_progress=sys.stderr.isatty()
+        source,
+        target,
+        many_tenants=many_tenants or None,
+        mirror=mirror,
+        show_progress=sys.stderr.isatty(),
     )
     say(str(report))
+    if report.only_at_target:
+        say_aside("to remove what is only at the target, add --mirror")
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     if report.failures:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.execution.memo import Memo
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.trace import Degradation, Trace
@@ -30,12 +30,14 @@ class Session:
     Attributes:
         embeddings: Of texts, by model.
         ahead: What was searched for in a batch before any part asked for it, by what it asks.
+        unreached: The errors of what was to be found ahead, one for each query that asks for it.
         degraded: What failed and was left out.
         details: What stages add to the result.
     """
 
     embeddings: Memo = field(default_factory=Memo)
     ahead: dict[Hashable, object] = field(default_factory=dict)
+    unreached: dict[Hashable, list[StoreUnavailableError]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ModelMismatchError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.ingest.batching import batches, stored_nodes
 from llama_retrieval_ext.ingest.copy_report import CopyReport
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import writer_of
 from llama_retrieval_ext.ingest.place import Place
-
-# Ids in one request.
-_MANY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,7 @@ class Copier:
         self._target = target
         self._writer = writer_of(target.place, target.ledger)
         self._copied = self._unchanged = self._n_nodes = 0
+        self._removed = self._only_at_target = 0
         self._failures: dict[DocumentKey, Exception] = {}
 
     def copy(self, entries: Sequence[Entry]) -> None:
@@ -76,6 +75,25 @@ class Copier:
             else:
                 self._copied += 1
                 self._n_nodes += len(document.nodes)
+
+    def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
+        """Look for documents that the target alone has, such as those deleted since in the source.
+
+        Args:
+            entries: All documents of the source.
+            remove: Whether they are removed, or counted.
+
+        Raises:
+            StoreUnavailableError: The target does not answer; what was removed stays so.
+        """
+        wanted = {entry.key for entry in entries}
+        extra = [entry for entry in self._target.ledger.entries() if entry.key not in wanted]
+        if not remove:
+            self._only_at_target = len(extra)
+            return
+        for batch in batches(extra):
+            self._writer.delete([entry.key for entry in batch])
+            self._removed += len(batch)
 
     def check(self, entries: Sequence[Entry]) -> None:
         """Nothing, if the target has the documents, but for those that failed.
@@ -107,6 +125,8 @@ class Copier:
         return CopyReport(
             copied=self._copied,
             unchanged=self._unchanged,
+            removed=self._removed,
+            only_at_target=self._only_at_target,
             failures={_name_of(key): error for key, error in self._failures.items()},
             n_nodes=self._n_nodes,
             seconds=seconds,
@@ -128,8 +148,7 @@ class Copier:
 
     def _nodes(self, ids: Sequence[str]) -> dict[str, BaseNode]:
         store = self._source.place.store
-        parts = (list(ids[start : start + _MANY]) for start in range(0, len(ids), _MANY))
-        return {node.node_id: node for part in parts for node in store.get_nodes(node_ids=part)}
+        return {node.node_id: node for node in stored_nodes(store, ids)}
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.manifest.dimension

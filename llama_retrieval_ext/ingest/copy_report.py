@@ -16,6 +16,8 @@ class CopyReport:
     Attributes:
         copied: How many documents were written.
         unchanged: How many were there already, just so.
+        removed: How many documents were removed from the target, because the source has them not.
+        only_at_target: How many such documents the target still has.
         failures: What went wrong with the others, by their id and, where they are in one, scope.
         n_nodes: How many nodes were written.
         seconds: How long it took.
@@ -28,6 +30,8 @@ class CopyReport:
 
     copied: int = 0
     unchanged: int = 0
+    removed: int = 0
+    only_at_target: int = 0
     failures: Mapping[str, Exception] = field(default_factory=dict)
     n_nodes: int = 0
     seconds: float = 0.0
@@ -47,8 +51,10 @@ class CopyReport:
         ) from next(iter(self.failures.values()))
 
     def __str__(self) -> str:
+        removed = f", {self.removed} removed" if self.removed else ""
         failed = f", {len(self.failures)} failed" if self.failures else ""
+        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
         return (
-            f"{self.copied} copied, {self.unchanged} unchanged{failed}; "
-            f"{self.n_nodes} nodes in {self.seconds:.1f} s"
+            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
+            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
         )

@@ -1,15 +1,15 @@
 """Copies a knowledge base from one engine to another, with its embeddings."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.ingest.batching import batches
 from llama_retrieval_ext.ingest.copier import Base, Copier
 from llama_retrieval_ext.ingest.copy_report import CopyReport
-from llama_retrieval_ext.ingest.ledger import Entry
 from llama_retrieval_ext.ingest.location import Location
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger
@@ -17,24 +17,24 @@ from llama_retrieval_ext.ingest.place import Setup, in_memory, missing, open_pla
 from llama_retrieval_ext.ingest.progress import progress
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-# In memory at once, each with its embedding.
-_BATCH_NODES = 1000
-
 
 def copy_knowledge_base(
     source_url: str,
     target_url: str,
     *,
-    many_tenants: bool = False,
+    many_tenants: bool | None = None,
     store_params: Mapping[str, object] | None = None,
+    mirror: bool = False,
     show_progress: bool = True,
 ) -> CopyReport:
     """Copy a knowledge base to another engine, without embedding anything again.
 
     Documents that the target has already, just so, are left alone: a copy that was interrupted goes
-    on where it ended, and one that is repeated brings what is new. Others that the target has stay.
-    The target remembers the source's embedding model, tokenizer and ``require_scope``, and for
-    which documents there is nothing to do when they are added again. The source is only read.
+    on where it ended, and one that is repeated brings what is new. Documents that only the target
+    has, such as those that were deleted in the source since, stay, and are counted in the report;
+    with ``mirror`` they are removed, and the target then has what the source has. The target
+    remembers the source's embedding model, tokenizer and ``require_scope``, and for which documents
+    there is nothing to do when they are added again. The source is only read.
 
     Embeddings are those that the source's engine keeps: single precision and, where it compares by
     cosine, at length 1 (Milvus keeps their length), which changes no result.
@@ -44,6 +44,7 @@ def copy_knowledge_base(
         target_url: Another one, made if there is none.
         many_tenants: As for `KnowledgeBase.open`, where the target is made.
         store_params: Likewise.
+        mirror: Whether documents that the source does not have are removed from the target.
         show_progress: Whether there is a progress bar, on standard error.
 
     Returns:
@@ -51,7 +52,7 @@ def copy_knowledge_base(
 
     Raises:
         ConfigurationError: There is no such source, it is the target, one is in memory, or the
-            target was made with another tokenizer or without ``require_scope``.
+            target was made with another tokenizer or setting, or without ``require_scope``.
         ModelMismatchError: The target was made with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
             was copied before stays.
@@ -74,9 +75,10 @@ def copy_knowledge_base(
         entries = source.ledger.entries()
         copier = Copier(source, target)
         with progress(entries, show=show_progress, title="Copying documents") as advance:
-            for batch in _batches(entries):
+            for batch in batches(entries):
                 copier.copy(batch)
                 advance(len(batch))
+        copier.mirror(entries, remove=mirror)
         copier.check(entries)
     return copier.report(perf_counter() - started)
 
@@ -110,7 +112,7 @@ def _source(url: str, resources: ExitStack) -> Base:
 def _target(url: str, copied: Manifest, setup: Setup, resources: ExitStack) -> Base:
     place = open_place(url, setup)
     resources.callback(place.close)
-    ledger = opened_ledger(place, replace(copied, dimension=None), url)
+    ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
     resources.callback(ledger.close)
     manifest = ledger.manifest() or copied
     if manifest.require_scope != copied.require_scope:
@@ -119,16 +121,3 @@ def _target(url: str, copied: Manifest, setup: Setup, resources: ExitStack) -> B
             f"with {copied.require_scope}; copy it to a new place"
         )
     return Base(url, place, ledger, copied)
-
-
-def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    batch: list[Entry] = []
-    weight = 0
-    for entry in entries:
-        batch.append(entry)
-        weight += entry.n_nodes
-        if weight >= _BATCH_NODES:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch

@@ -18,11 +18,14 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.addition import Addition, Workshop
+from llama_retrieval_ext.ingest.batching import batches
+from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
-from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument
+from llama_retrieval_ext.ingest.ledger import Entry, Ledger, StoredDocument
 from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
 from llama_retrieval_ext.ingest.place import Place, Setup, open_place
+from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
@@ -72,6 +75,7 @@ class KnowledgeBase:
         self.require_scope = require_scope
         self._place = place
         self._ledger = ledger
+        self._contents = Contents(place.store, ledger)
         self._workshop = workshop
         backend = backend_for(place.store)
         self._backend = GuardedBackend(backend) if require_scope else backend
@@ -86,7 +90,7 @@ class KnowledgeBase:
         require_scope: bool = False,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
-        many_tenants: bool = False,
+        many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
     ) -> Self:
@@ -115,12 +119,16 @@ class KnowledgeBase:
                 count as changed.
             many_tenants: Whether the engine keeps the nodes of a tenant together, by its own
                 means: Milvus's partition key, Elasticsearch's routing. Qdrant and the embedded
-                engine have an index on the tenant in any case. For when it is made.
-            store_params: Settings of the engine, as for `open_store`, for when it is made.
+                engine have an index on the tenant in any case. What it was made with cannot be
+                changed; None for that, or no.
+            store_params: Settings of the engine, as for `open_store`: those for searches count for
+                this object, the others when the collection is made, with the first document. Until
+                then they are remembered.
             must_exist: Whether it is an error if there is none.
 
         Raises:
-            ConfigurationError: An argument cannot work, or there is none that must be.
+            ConfigurationError: An argument cannot work, it was made with other settings, or there
+                is none that must be.
             ModelMismatchError: It was made with another embedding model.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
             StoreUnavailableError: It cannot be reached, read or written, or another process has its
@@ -137,13 +145,48 @@ class KnowledgeBase:
         setup = Setup(tokenizer, many_tenants, store_params, must_exist)
         place = open_place(url, setup)
         try:
-            asked = Manifest(embed_model_name(model), place.tokenizer, require_scope=require_scope)
+            asked = Manifest(
+                embed_model_name(model),
+                place.tokenizer,
+                require_scope=require_scope,
+                params=place.params,
+            )
             ledger = opened_ledger(place, asked, url)
         except BaseException:
             place.close()
             raise
         workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
         return cls(url, place=place, ledger=ledger, workshop=workshop, require_scope=require_scope)
+
+    @classmethod
+    def remove(cls, url: str) -> None:
+        """Remove a knowledge base: all its documents, and what it knows about them.
+
+        Nothing is removed that is not a knowledge base, or that somebody is writing to. When it is
+        interrupted, what is left can be neither opened nor searched, and is removed by calling this
+        again. A folder goes with it, unless something else is in it; the files that Qdrant's local
+        mode and Milvus Lite keep their collections in stay. Objects that other processes have open
+        find nothing any more, and get an error when they write.
+
+        Args:
+            url: As for `open`; no embedding model is needed.
+
+        Raises:
+            ConfigurationError: There is no knowledge base.
+            StoreFormatError: There is something else, or a newer version wrote it.
+            StoreUnavailableError: It is open in this process or, on a server, somebody has written
+                to it in this moment; it cannot be reached, or another process has its directory
+                open. A writer that died counts as writing for half a minute.
+            MissingDependencyError: The engine's extra is not installed.
+
+        Examples:
+            >>> KnowledgeBase.remove("embedded:./none")  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
+
+        """
+        remove_knowledge_base(url)
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -224,6 +267,60 @@ class KnowledgeBase:
         """`delete` in a thread."""
         return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
 
+    def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
+        """Delete the documents that have a node which satisfies filters.
+
+        Args:
+            filters: Conditions on metadata, as for a search.
+            scope: Whose documents; without one, everybody's.
+
+        Returns:
+            How many nodes are gone, of each document all.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything, such as none.
+            UnsupportedFilterError: The engine cannot evaluate them.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        with self._place.lock:
+            return self._delete(self._contents.matching(filters, scope))
+
+    def clear(self, *, scope: Scope | None = None) -> int:
+        """Delete all documents that a scope can see; without a scope, all.
+
+        Its settings stay, and what it is set up with in its engine: to be rid of these as well,
+        `remove` it. Interrupted, some documents are deleted, and the others whole.
+
+        Returns:
+            How many nodes are gone.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        with self._place.lock:
+            gone = self._delete(self._ledger.visible(scope))
+            if gone and not self._ledger.count()[1]:
+                self._place.compact()
+        return gone
+
+    def compact(self) -> int:
+        """Give back the disk space of what was deleted or replaced, on the embedded engine.
+
+        It copies what there is, which takes room for both, and about 0.1 ms a node; searches go on
+        meanwhile, and who adds waits. Servers do this by themselves; in the files of Qdrant's local
+        mode and Milvus Lite nothing happens.
+
+        Returns:
+            How many bytes fewer it takes.
+
+        Raises:
+            StoreUnavailableError: There is no room for the copy; nothing has changed.
+        """
+        self._check_open()
+        return self._place.compact()
+
     def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
         kind: str = "hybrid",
@@ -259,6 +356,23 @@ class KnowledgeBase:
         )
         retriever.requires_scope = self.require_scope
         return retriever
+
+    def get(self, ref_doc_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
+        """The nodes of a document, with their embeddings.
+
+        Args:
+            ref_doc_id: Its id.
+            scope: Whose document it is, as for `delete`.
+
+        Returns:
+            In the order of the text, where nodes say where they stand in it, and by node id; empty
+            where there is no such document.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._contents.nodes(ref_doc_id, scope)
 
     def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all.
@@ -308,6 +422,10 @@ class KnowledgeBase:
         except RetrievalExtError as error:  # a server that is down is no reason not to be shown
             return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
         return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+
+    def _delete(self, documents: Sequence[Entry]) -> int:
+        writer = self._workshop.writer
+        return sum(writer.delete([each.key for each in batch]) for batch in batches(documents))
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()

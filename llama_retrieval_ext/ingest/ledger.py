@@ -64,6 +64,16 @@ class Ledger:
         """See what others have written, once none is writing."""
         self.refresh()
 
+    def check_unwritten(self, where: str) -> None:
+        """Nothing, unless somebody else is writing; a file on this machine is this process's own.
+
+        Args:
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreUnavailableError: Somebody is.
+        """
+
     def admit(self, asked: Manifest, where: str) -> bool:
         """Let in who opens the knowledge base; False if it is not set up yet.
 
@@ -73,6 +83,7 @@ class Ledger:
 
         Raises:
             StoreFormatError: It was written by a newer version.
+            StoreUnavailableError: It is being removed.
             ModelMismatchError: It was made with another embedding model.
             ConfigurationError: It was made with other settings.
         """
@@ -146,10 +157,7 @@ class Ledger:
             "ON nodes.document = documents.id WHERE state IS NULL "
             "GROUP BY documents.id ORDER BY documents.id"
         )
-        return [
-            Entry(DocumentKey(str(tenant), str(kb), str(ref)), str(digest), int(str(n_nodes)))
-            for tenant, kb, ref, digest, n_nodes in self.database.rows(query)
-        ]
+        return [_entry(row) for row in self.database.rows(query)]
 
     def node_ids(self, key: DocumentKey) -> list[str]:
         """The ids of a document's nodes."""
@@ -171,6 +179,17 @@ class Ledger:
         condition, values = _seen_by(scope, none="tenant = '' AND kb = ''")
         query = f"SELECT tenant, kb, ref FROM documents WHERE ref = ? AND {condition}"  # noqa: S608
         return [DocumentKey(*map(str, row)) for row in self.database.rows(query, ref, *values)]
+
+    def visible(self, scope: Scope | None) -> list[Entry]:
+        """The documents that a scope can see; without a scope, all."""
+        self.refresh()
+        condition, values = _seen_by(scope, none="1")
+        query = (
+            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
+            f"ON nodes.document = documents.id WHERE {condition} "
+            "GROUP BY documents.id ORDER BY documents.id"
+        )
+        return [_entry(row) for row in self.database.rows(query, *values)]
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all."""
@@ -199,6 +218,11 @@ class Ledger:
 
     def _manifest_rows(self) -> list[tuple[object, ...]]:
         return self.database.rows("SELECT key, value FROM manifest")
+
+
+def _entry(row: tuple[object, ...]) -> Entry:
+    *key, digest, n_nodes = map(str, row)
+    return Entry(DocumentKey(*key), digest, int(n_nodes))
 
 
 def _seen_by(scope: Scope | None, *, none: str) -> tuple[str, Sequence[str]]:

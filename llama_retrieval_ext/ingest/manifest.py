@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError, StoreFormatError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ModelMismatchError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
 
 FORMAT = 1
 
@@ -18,6 +23,8 @@ class Manifest:
         require_scope: Whether queries without a scope are refused.
         dimension: Of its vectors; None until there are some.
         format: Version of the ledger.
+        removing: Whether its removal was begun.
+        params: Settings for the engine as JSON, for when it makes the collection; empty for none.
     """
 
     embed_model: str
@@ -25,6 +32,20 @@ class Manifest:
     require_scope: bool = False
     dimension: int | None = None
     format: int = FORMAT
+    removing: bool = False
+    params: str = ""
+
+    def check_format(self, where: str) -> None:
+        """Nothing, if this version can read it.
+
+        Raises:
+            StoreFormatError: It was written by a newer version.
+        """
+        if self.format > FORMAT:
+            raise StoreFormatError(
+                f"{where} has format {self.format}, this version reads up to {FORMAT}; "
+                "upgrade llama-retrieval-ext"
+            )
 
     def opened(self, asked: "Manifest", where: str) -> "Manifest":
         """What stays recorded when a knowledge base is opened.
@@ -36,14 +57,16 @@ class Manifest:
 
         Raises:
             StoreFormatError: It was written by a newer version.
+            StoreUnavailableError: It is being removed.
             ModelMismatchError: It was made with another embedding model.
             ConfigurationError: It requires a scope, and the caller does not; or its keyword search
                 has another tokenizer.
         """
-        if self.format > FORMAT:
-            raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {FORMAT}; "
-                "upgrade llama-retrieval-ext"
+        self.check_format(where)
+        if self.removing:
+            raise StoreUnavailableError(
+                f"{where} is being removed, or who began to has died; finish it with "
+                f"KnowledgeBase.remove, or: llama-retrieval remove {where}"
             )
         if self.embed_model != asked.embed_model:
             raise ModelMismatchError(
@@ -56,7 +79,7 @@ class Manifest:
                 "(on the command line: --tenant or --kb-id, and to ingest --require-scope)"
             )
         if self.dimension is None:  # nothing has been indexed yet
-            return replace(self, tokenizer=asked.tokenizer)
+            return replace(self, tokenizer=asked.tokenizer, params=asked.params)
         if self.tokenizer != asked.tokenizer:
             raise ConfigurationError(
                 f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "

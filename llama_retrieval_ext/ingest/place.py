@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.companion.companion import Companion
@@ -13,6 +15,7 @@ from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.location import Location
+from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.schema import SCHEMA
 from llama_retrieval_ext.ingest.write_lock import WriteLock, lock_of
 from llama_retrieval_ext.stores.collection_store import CollectionStore
@@ -25,10 +28,7 @@ _SUFFIX = "__ledger"
 # A batch is a few thousand nodes, which every engine takes in less.
 _PATIENCE_S = 30.0
 # How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
-_BY_TENANT: Mapping[str, Mapping[str, object]] = {
-    "milvus": {"by_tenant": True},
-    "elasticsearch": {"routing": True},
-}
+_BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,15 @@ class Place:
         flush: Brings what the store was given to disk.
         count: How many nodes the store holds.
         tokenizer: Settings of the store's tokenizer as JSON.
+        params: Settings for the engine as JSON, for when it makes the collection; empty for none.
         ledger: Opens the ledger.
         lock: The same for everyone in this process who writes here.
         is_exclusive: Whether no other process can have it open.
+        is_shared: Whether somebody else in this process has its files open.
+        compact: Gives back the disk space of deleted nodes, where the engine does not; how many
+            bytes.
+        remove: Removes the nodes and then the ledger. Each time it is called it goes on where it
+            was interrupted.
     """
 
     store: BasePydanticVectorStore
@@ -51,9 +57,13 @@ class Place:
     flush: Callable[[], None]
     count: Callable[[], int]
     tokenizer: str
+    params: str
     ledger: Callable[[], Ledger]
     lock: WriteLock
     is_exclusive: bool
+    is_shared: Callable[[], bool]
+    compact: Callable[[], int]
+    remove: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +72,14 @@ class Setup:
 
     Attributes:
         tokenizer: For keyword search; None for what the store has recorded, or the default.
-        many_tenants: Whether the engine keeps the nodes of a tenant together.
+        many_tenants: Whether the engine keeps the nodes of a tenant together; None for as it is,
+            or no.
         store_params: Settings of the engine.
         must_exist: Whether it must not be new.
     """
 
     tokenizer: Tokenizer | None = None
-    many_tenants: bool = False
+    many_tenants: bool | None = None
     store_params: Mapping[str, object] | None = None
     must_exist: bool = False
 
@@ -102,7 +113,8 @@ def open_place(url: str, setup: Setup) -> Place:
     if not isinstance(store, CollectionStore):
         raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
-        mirror = Mirror(Companion(store.beside(_SUFFIX)))
+        beside = store.beside(_SUFFIX)
+        mirror = Mirror(Companion(beside))
     except BaseException:
         store.close()
         raise
@@ -113,12 +125,12 @@ def open_place(url: str, setup: Setup) -> Place:
         ledger.close()
         store.close()
         raise missing(url)
-    told = "" if recorded is None or setup.tokenizer is not None else recorded.tokenizer
-    if told and store.dimension is None and told != _as_json(store.tokenizer):
-        # The store remembers its tokenizer only once there is something in it.
+    remembered = setup if recorded is None else _remembered(setup, recorded, store.tokenizer)
+    if remembered != setup and store.dimension is None:
+        # The store remembers how it is to be only once there is something in it.
         ledger.close()
         store.close()
-        return open_place(url, replace(setup, tokenizer=Tokenizer.from_dict(json.loads(told))))
+        return open_place(url, remembered)
     return Place(
         store=store,
         close=store.close,
@@ -126,9 +138,13 @@ def open_place(url: str, setup: Setup) -> Place:
         flush=lambda: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
+        params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
         ledger=lambda: ledger,
         lock=_lock_of(location),
         is_exclusive=not location.is_on_server,
+        is_shared=lambda: False,  # who has it open is told when it writes
+        compact=lambda: 0,
+        remove=lambda: _drop(store, beside),
     )
 
 
@@ -140,10 +156,29 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
         flush=store.persist,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
+        params="",
         ledger=lambda: Ledger(Database(file, SCHEMA)),
         lock=_lock_of(location),
         is_exclusive=True,
+        is_shared=lambda: store.is_shared,
+        compact=store.compact,
+        remove=lambda: _delete(store, file),
     )
+
+
+def _drop(*collections: CollectionStore) -> None:
+    """Drop collections, one after the other."""
+    for each in collections:
+        each.clear()
+
+
+def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
+    """Delete the files of a store, and of its ledger, which is closed."""
+    store.clear()
+    for suffix in ("", "-wal", "-shm"):
+        if file is not None:
+            file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
+    store.remove()
 
 
 def _as_json(tokenizer: Tokenizer) -> str:
@@ -181,5 +216,16 @@ def in_memory(url: str) -> ConfigurationError:
     )
 
 
+def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer) -> Setup:
+    """The same, with what was said when it was opened before, where nothing is said now."""
+    tokenizer, params = setup.tokenizer, setup.store_params
+    if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
+        tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
+    if params is None and setup.many_tenants is None and recorded.params:
+        params = json.loads(recorded.params)
+    return replace(setup, tokenizer=tokenizer, store_params=params)
+
+
 def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:
-    return _BY_TENANT.get(location.engine, {}) if setup.many_tenants else {}
+    name = _BY_TENANT.get(location.engine)
+    return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}

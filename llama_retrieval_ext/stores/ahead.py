@@ -1,7 +1,10 @@
 """Searches that were made in a batch before the query they belong to asked for them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 
+from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.steps import call
@@ -23,24 +26,58 @@ def searched_at_once(backend: Backend, asked: Sequence[Asked]) -> Plan[list[list
 
 
 def search_ahead(backend: Backend, asked: Sequence[Asked]) -> Plan[None]:
-    """The plan that makes several searches in a batch, where the engine takes one."""
+    """The plan that makes several searches in a batch, where the engine takes one.
+
+    A store that cannot be reached has been waited for: each search of the batch then fails with its
+    error once, in the query that it belongs to, and does not wait again.
+    """
     frame = current_frame()
     once = list(dict.fromkeys(asked))
     batch = backend.batch(once) if once and frame is not None else None
     if frame is None or batch is None:
         return
-    rankings: list[list[Found]] = yield batch
+    try:
+        rankings: list[list[Found]] = yield batch
+    except StoreUnavailableError as error:
+        for each, times in Counter(asked).items():
+            frame.session.unreached[id(backend), each] = [error] * times
+        raise
     for each, ranking in zip(once, rankings, strict=True):
         frame.session.ahead[id(backend), each] = ranking
 
 
 def found_ahead(backend: Backend, asked: Sequence[Asked]) -> list[list[Found]] | None:
-    """What was found ahead for searches; None unless it is there for each of them."""
+    """What was found ahead for searches; None unless it is there for each of them.
+
+    Raises:
+        StoreUnavailableError: The store could not be reached then. Who asks once more, as a leg
+            with retries does, finds out anew.
+    """
     frame = current_frame()
+    if frame is not None and frame.session.unreached:
+        _check_reached(backend, asked, frame.session.unreached)
     if frame is None or not frame.session.ahead:
         return None
     known = [frame.session.ahead.get((id(backend), each)) for each in asked]
     return None if None in known else known  # type: ignore[return-value]  # what was put there
+
+
+def _check_reached(
+    backend: Backend,
+    asked: Sequence[Asked],
+    unreached: Mapping[Hashable, list[StoreUnavailableError]],
+) -> None:
+    told = [_taken(unreached.get((id(backend), each), [])) for each in asked]
+    error = next((each for each in told if each is not None), None)
+    if error is not None:
+        raise copy(error) from error  # a copy, because whoever it passes adds notes to it
+
+
+def _taken(errors: list[StoreUnavailableError]) -> StoreUnavailableError | None:
+    try:
+        return errors.pop()
+    except IndexError:  # never failed, or all queries know already
+        return None
 
 
 def _search(backend: Backend, asked: Asked) -> Call[list[Found]]:

@@ -1,12 +1,15 @@
 """`AskedSetup`: how the one who opens a store wants it to be set up."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, get_args
+from typing import ClassVar, Final, get_args
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.setup import Setup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+_APART: Final = ("dimension", "params")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class AskedSetup:
         tokenizer: Cuts documents and queries into terms.
         distance: How embeddings are compared.
         dimension: Length of the embeddings.
+        params: Settings of the engine that count when it is made, as JSON has them.
     """
 
     kept_in: ClassVar[str] = "store"
@@ -26,6 +30,7 @@ class AskedSetup:
     tokenizer: Tokenizer | None = None
     distance: Distance | None = None
     dimension: int | None = None
+    params: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
         if self.distance is not None and self.distance not in get_args(Distance):
@@ -46,12 +51,13 @@ class AskedSetup:
             where: The store, for messages.
 
         Raises:
-            ConfigurationError: It has another tokenizer or distance, or what else was asked for.
+            ConfigurationError: It has another tokenizer or distance, or another of what else was
+                asked for.
             DimensionMismatchError: It has another dimension.
         """
-        for name in (field.name for field in fields(self) if field.name != "dimension"):
+        for name in (each.name for each in fields(self) if each.name not in _APART):
             asked, has = getattr(self, name), getattr(recorded, name)
-            if asked and asked != has:
+            if asked is not None and asked != has:
                 raise ConfigurationError(
                     f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
                     f"use another {self.kept_in}"
@@ -61,3 +67,15 @@ class AskedSetup:
                 f"{where} holds embeddings of dimension {recorded.dimension}, not "
                 f"{self.dimension}; leave dim out, or use another {self.kept_in}"
             )
+        self._check_params(recorded, where)
+
+    def _check_params(self, recorded: Setup, where: object) -> None:
+        for name, asked in (self.params or {}).items():
+            has = recorded.params.get(name)
+            if asked != has:
+                made = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
+                raise ConfigurationError(
+                    f"{where} was made {made}, and is opened with {name}={asked!r}, which counts "
+                    f"only when it is made; leave {name} out of store_params, or use another "
+                    f"{self.kept_in}"
+                )

@@ -30,6 +30,10 @@ class CollectionStore(Protocol):
         """
         ...
 
+    def clear(self) -> None:
+        """Drop the collection; nothing happens where there is none."""
+        ...
+
     def close(self) -> None:
         """Close it."""
         ...

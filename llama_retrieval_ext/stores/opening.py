@@ -59,10 +59,13 @@ def open_store(
         store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
             its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
             fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``. The embedded
-            engine has none.
+            engine has none. Those for searches (``search``, ``search_params``, ``num_candidates``)
+            count for this object; of a collection that is there, the others must be what it was
+            made with, or be left out.
 
     Raises:
-        ConfigurationError: The URL names no engine, or the engine has no such setting.
+        ConfigurationError: The URL names no engine, the engine has no such setting, or the
+            collection was made with another.
         StoreFormatError: The directory holds something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.

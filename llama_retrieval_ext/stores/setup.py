@@ -1,5 +1,6 @@
 """`Setup`: how a store of ours is set up."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from llama_retrieval_ext.stores.nodes.distance import Distance
@@ -22,4 +23,9 @@ class Setup(Protocol):
     @property
     def dimension(self) -> int | None:
         """Dimension of the embeddings; None while it is not known."""
+        ...
+
+    @property
+    def params(self) -> Mapping[str, object]:
+        """Settings of the engine that it was made with, as JSON has them."""
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -10,9 +11,15 @@ from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.errors import DimensionMismatchError, ScopeRequiredError
+from llama_retrieval_ext.errors import (
+    DimensionMismatchError,
+    ScopeRequiredError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.execution.frame import Frame, Session, entered
+from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -24,6 +31,7 @@ from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sam
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 
+T = TypeVar("T")
 MODEL = FakeEmbedding()
 QUERIES: list[Query | str] = [
     *SAMPLE_QUERIES,
@@ -165,6 +173,87 @@ def test_what_was_found_ahead_is_kept_no_longer_than_it_is_needed() -> None:
     with entered(Frame(Session())) as frame:
         assert len(hybrid(Counting()).retrieve_many(SAMPLE_QUERIES, at_once=2))
         assert not frame.session.ahead
+
+
+class Away(Counting):
+    """A store that cannot be reached, so many times; each time is waited for."""
+
+    def __init__(self, times: int = 10**6) -> None:
+        super().__init__()
+        self.waits = 0
+        self.times = times
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+        return Call(lambda: self._waited(super(Away, self).dense(embedding, search)))
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        return Call(lambda: self._waited(super(Away, self).keyword(text, search)))
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        self.batches.append(len(asked))
+        found = FakeBackend(self.nodes).batch(asked)
+        assert found is not None
+        return Call(lambda: self._waited(found))
+
+    def _waited(self, found: Call[T]) -> T:
+        self.waits += 1
+        if self.waits <= self.times:
+            raise StoreUnavailableError("the server did not answer within 5 s")
+        return found.function()
+
+
+def over_keywords_too(backend: Counting) -> Retriever:
+    """Degraded, but for what needs no store."""
+    other = KeywordRetriever(FakeBackend(sample_nodes(MODEL)), top_k=3, name="other")
+    return (vector(backend) | other) >> RRF()
+
+
+@ways
+@pytest.mark.parametrize("made", [vector, keyword, hybrid, reranked])
+def test_a_store_that_is_away_is_waited_for_once_and_the_error_is_that_of_one_query(
+    made: Callable[[Counting], Retriever],
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    backend = Away()
+    with pytest.raises(StoreUnavailableError) as alone:
+        made(backend).retrieve(SAMPLE_QUERIES[0])
+    backend.waits = 0
+    with pytest.raises(StoreUnavailableError) as together:
+        retrieve_many(made(backend), [*SAMPLE_QUERIES, SAMPLE_QUERIES[0]])
+    assert backend.waits == 1
+    assert str(together.value) == str(alone.value)
+
+
+@ways
+def test_the_degraded_answers_of_many_are_those_of_each(
+    retrieve_many: Callable[[Retriever, Sequence[Query | str]], list[list[str]]],
+) -> None:
+    backend = Away()
+    expected = [node_ids(over_keywords_too(backend).retrieve(each)) for each in SAMPLE_QUERIES]
+    backend.waits = 0
+    assert retrieve_many(over_keywords_too(backend), SAMPLE_QUERIES) == expected
+    assert any(expected)
+    assert backend.waits == 1
+
+
+def test_each_query_that_is_degraded_is_told() -> None:
+    with entered(Frame(Session())) as frame:
+        over_keywords_too(Away()).retrieve_many(SAMPLE_QUERIES)
+        assert not frame.session.unreached
+    assert [each.where for each in frame.session.degraded] == ["vector"] * len(SAMPLE_QUERIES)
+    assert {each.reason for each in frame.session.degraded} == {
+        "StoreUnavailableError: the server did not answer within 5 s"
+    }
+
+
+def test_a_leg_with_retries_asks_again_after_the_batch() -> None:
+    backend = Away(times=1)
+    leg = Leg("vector", vector(backend), retries=1, backoff_s=0.0, breaker=CircuitBreaker())
+    fused = (leg | keyword(Counting())) >> RRF()
+    found = [node_ids(hits) for hits in fused.retrieve_many(SAMPLE_QUERIES)]
+    expected = (vector(Counting()) | keyword(Counting())) >> RRF()
+    assert found == [node_ids(expected.retrieve(each)) for each in SAMPLE_QUERIES]
+    assert backend.waits == 1 + len(SAMPLE_QUERIES)
 
 
 class Together(FakeEmbedding):

@@ -1,5 +1,6 @@
 """Files in, hits out, by the command line alone."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -231,6 +232,12 @@ def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
     assert copied.stdout.startswith("3 copied, 0 unchanged; 3 nodes in ")
     assert "0 copied, 3 unchanged" in run("copy", "--from", url, "--to", target).stdout
     assert best(run, "年假", "--kb", target)[0] == "年假.txt"
+    assert run("remove", url, "--yes").stdout == f"removed {url}\n"
+    run("ingest", tmp_path / "handbook" / "leave.md", "--kb", url)
+    told = run("copy", "--from", url, "--to", target)
+    assert "2 only at the target" in told.stdout
+    assert "--mirror" in told.stderr
+    assert "2 removed" in run("copy", "--from", url, "--to", target, "--mirror").stdout
     missing = run("copy", "--from", f"embedded:{tmp_path / 'typo'}", "--to", target)
     assert missing.returncode == 1
     assert "there is no knowledge base" in missing.stderr
@@ -242,3 +249,30 @@ def test_a_long_file_leaves_room_for_others(run: Run, url: str, handbook: Path) 
     few = ("--kb", url, "--mode", "keyword", "--top-k", "2")
     assert best(run, "lunch", *few) == ["long.md", "long.md"]
     assert best(run, "lunch", *few, "--per-document", "1") == ["long.md", "lunch.txt"]
+
+
+def test_remove_asks_first_and_removes_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
+    refused = run("remove", url)
+    assert refused.returncode == 1
+    assert "add --yes" in refused.stderr
+    assert run("search", "leave", "--kb", url).returncode == 0
+    removed = run("remove", url, "--yes")
+    assert (removed.returncode, removed.stdout) == (0, f"removed {url}\n")
+    again = run("remove", url, "--yes")
+    assert again.returncode == 1
+    assert "there is no knowledge base" in again.stderr
+
+
+@pytest.mark.parametrize(("answer", "is_there"), [("n", True), ("y", False)])
+def test_who_is_asked_may_say_no(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, answer: str, is_there: bool
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
+    asked = run("remove", url)
+    assert "with all its documents?" in asked.stdout + asked.stderr
+    assert asked.returncode == (1 if is_there else 0)
+    assert (run("search", "leave", "--kb", url).returncode == 0) is is_there

@@ -58,7 +58,7 @@ def place(engine: str, directory: Path, request: pytest.FixtureRequest) -> Itera
 
 
 def remove(url: str) -> None:
-    """Remove a collection and the ledger beside it."""
+    """Remove a collection and the ledger beside it, whatever is in them."""
     store = open_store(url)
     store.beside("__ledger").clear()  # type: ignore[attr-defined]
     store.clear()

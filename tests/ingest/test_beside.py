@@ -13,6 +13,7 @@ from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo,
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ModelMismatchError,
+    StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
 )
@@ -88,7 +89,8 @@ def test_a_ledger_that_goes_while_it_is_open_is_noticed_before_anything_is_writt
     kb.add([Document(id_="d", text="leave")])
     store = store_at(url)
     ledger_of(store).clear()
-    assert kb.delete("d") == 0
+    with pytest.raises(StoreClosedError, match="was removed since it was opened"):
+        kb.delete("d")
     with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
         kb.add([Document(id_="e", text="leave")])
     assert store.count() == 1
@@ -177,15 +179,16 @@ def test_without_its_ledger_a_store_is_nobody_s(open_kb: Open, url: str) -> None
         open_kb()
 
 
-def test_when_both_are_cleared_the_knowledge_base_is_empty_and_can_be_filled(
-    open_kb: Open, url: str
-) -> None:
+def test_when_both_are_cleared_a_new_one_can_be_made(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="leave")])
     store = store_at(url)
     ledger_of(store).clear()
     store.clear()
     assert kb.documents() == []
+    with pytest.raises(StoreClosedError, match="was removed since it was opened"):
+        kb.add([Document(id_="d", text="leave")])
+    kb = open_kb()
     assert kb.add([Document(id_="d", text="leave")]).added == 1
     assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["leave"]
     store.close()
@@ -232,6 +235,35 @@ def test_many_tenants_are_kept_apart_by_the_engine_s_means(
         assert [hit.text for hit in hits] == ["leave at acme, again"]
     assert kb.delete("d", scope=acme) == 1
     assert kb.count() == kb.count(scope=globex) == 1
+
+
+PARAMS: dict[str, dict[str, object]] = {
+    "qdrant": {"hnsw_config": {"m": 32}},
+    "milvus": {"index_type": "HNSW"},
+    "elasticsearch": {"number_of_shards": 2},
+}
+
+
+def test_settings_are_remembered_until_the_collection_is_made_with_them(
+    open_kb: Open, engine: str
+) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(store_params=PARAMS[engine]) as kb:
+        assert kb.count() == 1
+    ((name, _),) = PARAMS[engine].items()
+    other = {"hnsw_config": {"m": 8}, "index_type": "FLAT", "number_of_shards": 3}
+    with pytest.raises(ConfigurationError, match=f"was made with {name}="):
+        open_kb(store_params={name: other[name]})
+
+
+def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine: str) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb(many_tenants=False, store_params={}) as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with pytest.raises(ConfigurationError, match="was made without"):
+        open_kb(store_params=PARAMS[engine])
 
 
 def test_settings_that_the_engine_does_not_know_are_refused(open_kb: Open) -> None:

@@ -182,6 +182,63 @@ def test_a_copy_that_is_repeated_brings_what_is_new_and_leaves_the_rest(
         assert [hit.text for hit in hits] == ["没有年假。"]
 
 
+def test_what_was_deleted_since_is_counted_and_with_mirror_removed(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    copy_knowledge_base(*urls, show_progress=False)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        kb.add([Document(id_="own", text="leave")], scope=ACME, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        gone = kb.documents(scope=ACME)[0]
+        kb.delete(gone.document_id, scope=ACME)
+        left = kb.documents()
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert (report.copied, report.unchanged, report.removed, report.only_at_target) == (0, 5, 0, 2)
+    assert str(report).endswith("; 2 only at the target")
+    report = copy_knowledge_base(*urls, mirror=True, show_progress=False)
+    assert (report.copied, report.unchanged, report.removed, report.only_at_target) == (0, 5, 2, 0)
+    assert str(report).startswith("0 copied, 5 unchanged, 2 removed;")
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        assert kb.documents() == left
+    assert answers(urls[0], model) == answers(urls[1], model)
+
+
+def test_a_document_that_could_not_be_copied_stays_in_a_mirror(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_=name, text=f"leave {name}") for name in "abc"], show_progress=False)
+    copy_knowledge_base(*urls, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_="b", text="leave, changed")], show_progress=False)
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        store.delete("b")
+    report = copy_knowledge_base(*urls, mirror=True, show_progress=False)
+    assert (list(report.failures), report.removed) == (["b"], 0)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        assert [each.text for each in kb.retriever("keyword").retrieve("b")] == ["leave b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", SERVERS, indirect=True)
+def test_a_copy_in_any_engine_is_brought_in_step(
+    url: str, urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    copy_knowledge_base(urls[0], url, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.clear(scope=ACME)
+    report = copy_knowledge_base(urls[0], url, mirror=True, show_progress=False)
+    with (
+        KnowledgeBase.open(urls[0], embed_model=model) as source,
+        KnowledgeBase.open(url, embed_model=model) as target,
+    ):
+        assert source.documents() == target.documents() != []
+        assert source.count() == target.count()
+        assert report.removed == 6 - len(source.documents()) > 0
+
+
 def test_the_source_is_not_changed(urls: list[str], model: PickyEmbedding) -> None:
     fill(urls[0], model)
     before = answers(urls[0], model)

@@ -28,6 +28,18 @@ def test_many_tenants_is_decided_when_it_is_made(open_kb: Open) -> None:
         open_kb(many_tenants=True)
 
 
+@pytest.mark.parametrize("engine", ["milvus", "elasticsearch"], indirect=True)
+@pytest.mark.parametrize("many_tenants", [False, True])
+def test_many_tenants_cannot_be_changed_either_way(open_kb: Open, many_tenants: bool) -> None:
+    open_kb(many_tenants=many_tenants).close()
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(many_tenants=many_tenants) as kb:
+        assert kb.count() == 1
+    with pytest.raises(ConfigurationError, match="was made with"):
+        open_kb(many_tenants=not many_tenants)
+
+
 class Line:
     """A server's line that can be cut."""
 

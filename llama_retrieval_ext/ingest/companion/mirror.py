@@ -88,6 +88,16 @@ class Mirror(Database):
             is_own = self._state.stamp == self._own_stamp
             return self._state.stamp if self._state.in_motion and not is_own else ""
 
+    def motion_now(self) -> str:
+        """What tells that somebody is writing, asked anew, and kept nowhere; empty if nobody is."""
+        state = self._told().state
+        return state.stamp if state.in_motion else ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the companion had a manifest when it was last read."""
+        return bool(self._state.stamp)
+
     def claim(self) -> None:
         """Say that what others have left half done is this one's to settle, so that others wait.
 

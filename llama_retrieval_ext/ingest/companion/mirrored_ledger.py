@@ -5,6 +5,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Final
 
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.ingest.companion.mirror import Mirror
 from llama_retrieval_ext.ingest.ledger import Ledger, strangers
 
@@ -47,13 +48,15 @@ class MirroredLedger(Ledger):
 
         Raises:
             StoreUnavailableError: The server does not answer.
-            ModelMismatchError: Since it was opened, somebody has set it up with another model.
+            StoreClosedError: Since it was opened, somebody has removed it.
+            ModelMismatchError: Likewise, somebody has set it up with another model.
             ConfigurationError: Likewise, with other settings.
         """
         seen, since = "", 0.0
         is_told = False
         while True:
             self.refresh()
+            self._check_there()
             motion = self._mirror.another_s_motion()
             if motion != seen:
                 seen, since = motion, monotonic()
@@ -69,17 +72,38 @@ class MirroredLedger(Ledger):
                 is_told = True
             sleep(_LOOK_AGAIN_S)
 
+    def check_unwritten(self, where: str) -> None:
+        """Nothing, unless somebody is writing; who began to, and gives no sign, is dead.
+
+        Args:
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreUnavailableError: Somebody is, or the server does not answer.
+        """
+        motion = self._mirror.motion_now()
+        until = monotonic() + self._patience_s
+        while motion and monotonic() < until:
+            sleep(_LOOK_AGAIN_S)
+            if self._mirror.motion_now() != motion:
+                raise StoreUnavailableError(
+                    f"{where} is being written to by another process; do this again when it is done"
+                )
+
     def record_dimension(self, dimension: int) -> None:
         """Keep the dimension of the vectors, before the first is stored.
 
         Raises:
             StoreFormatError: The store is not empty: since it was opened its ledger was removed.
-            ConfigurationError: Since it was opened, somebody has set it up otherwise.
+            StoreClosedError: Since it was opened, somebody has removed it.
+            ConfigurationError: Likewise, somebody has set it up otherwise.
             ModelMismatchError: Likewise, with another embedding model.
         """
         held = self._held()
         if held and self.dimension() is None:
             raise strangers("the store", held)
+        self.refresh()
+        self._check_there()
         super().record_dimension(dimension)
 
     def at_rest(self) -> int | None:
@@ -90,3 +114,10 @@ class MirroredLedger(Ledger):
     def is_current(self) -> bool:
         """Whether nobody has written since it was last read."""
         return self._mirror.is_current()
+
+    def _check_there(self) -> None:
+        if not self._mirror.is_there:
+            raise StoreClosedError(
+                "the knowledge base was removed since it was opened; open it again to make a new "
+                "one"
+            )

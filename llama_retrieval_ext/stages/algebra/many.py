@@ -36,12 +36,14 @@ def answers(
         some = queries[start : start + at_once]
         if len(some) > 1:
             ahead = retriever.ahead([Query.of(query) for query in some])
-            # What fails here fails again below, in the query that it belongs to.
+            # What fails here fails again below, in the query that it belongs to; a store that
+            # cannot be reached does so without being waited for again.
             yield Together([Task(retriever.name, ahead)])
         outcomes = yield Together([_task(retriever, query) for query in some])
         frame = current_frame()
         if frame is not None:
             frame.session.ahead.clear()  # of many queries it would be all that they found
+            frame.session.unreached.clear()
         found += [outcome.result() for outcome in outcomes]
     return found
 

@@ -36,7 +36,7 @@ class Index:
 
         Raises:
             StoreFormatError: It is none of ours.
-            ConfigurationError: It has another tokenizer, distance or analyser.
+            ConfigurationError: It has another tokenizer, distance or setting.
             DimensionMismatchError: It has another dimension.
         """
         told = yield request("GET", self.name, params=_ABSENT_IS_EMPTY)

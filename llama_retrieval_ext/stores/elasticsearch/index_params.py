@@ -2,24 +2,31 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
+
+_KEPT: Final = ("number_of_shards", "number_of_replicas", "index_options", "settings", "properties")
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexParams:
-    """How the index is made; all but ``num_candidates`` counts only where it is not there yet.
+    """How the index is made.
+
+    All but ``num_candidates`` counts when the index is made. Of one that is there it must be what
+    it was made with, or be left out.
 
     Attributes:
         number_of_shards: Parts that the index is spread over; None for the server's default, 1.
         number_of_replicas: Copies of each; None for the server's default, 1.
-        index_options: How embeddings are indexed. ``hnsw`` keeps scores exact; ``int8_hnsw`` and
-            its like need a quarter of the memory and less, and score in that precision; ``flat``
-            compares every embedding.
+        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
+            ``int8_hnsw`` and its like need a quarter of the memory and less, and score in that
+            precision; ``flat`` compares every embedding.
         analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
         routing: Whether a tenant's nodes lie on one shard, which its queries then go to alone: for
-            many tenants, together with ``number_of_shards``.
+            many tenants, together with ``number_of_shards``. None for as it is, or no.
         num_candidates: How many nodes each shard looks at for its nearest, at least. 100, or twice
             ``top_k`` where that is more, is what Elastic recommends to begin with.
         settings: Further index settings, such as analysers.
@@ -31,9 +38,9 @@ class IndexParams:
 
     number_of_shards: int | None = None
     number_of_replicas: int | None = None
-    index_options: Mapping[str, Any] = field(default_factory=lambda: {"type": "hnsw"})
+    index_options: Mapping[str, Any] | None = None
     analyzer: str | None = None
-    routing: bool = False
+    routing: bool | None = None
     num_candidates: int = 100
     settings: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
@@ -60,3 +67,12 @@ class IndexParams:
                 f"{', '.join(known)}"
             )
         return cls(**params)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """What counts when the index is made, as JSON has it; some is recorded by itself."""
+        given = {name: getattr(self, name) for name in _KEPT}
+        kept: Mapping[str, Any] = to_jsonable_python(
+            {name: value for name, value in given.items() if value not in (None, {})}
+        )
+        return kept

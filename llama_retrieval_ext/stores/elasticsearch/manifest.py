@@ -1,6 +1,7 @@
 """What an index says about itself, in its mapping's ``_meta``, and what opening it asks for."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Self
 
 from llama_retrieval_ext.errors import StoreFormatError
@@ -23,6 +24,7 @@ class Manifest:
         dimension: Length of the embeddings; None until the index is made.
         analyzer: The server's analyser that does the tokenizer's work; None for the tokenizer.
         routing: Whether a tenant's nodes lie on one shard.
+        params: What else the server was told when it was made.
     """
 
     tokenizer: Tokenizer
@@ -30,6 +32,7 @@ class Manifest:
     dimension: int | None = None
     analyzer: str | None = None
     routing: bool = False
+    params: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """What is recorded."""
@@ -40,6 +43,7 @@ class Manifest:
             "dimension": self.dimension,
             "analyzer": self.analyzer,
             "routing": self.routing,
+            "params": dict(self.params),
         }
 
     @classmethod
@@ -69,7 +73,7 @@ class Manifest:
             )
         tokenizer = Tokenizer.from_dict(data["tokenizer"])
         rest = {name: data[name] for name in ("distance", "dimension", "analyzer", "routing")}
-        return cls(tokenizer, **rest)
+        return cls(tokenizer, **rest, params=data.get("params", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Asked(AskedSetup):
     kept_in: ClassVar[str] = "index"
 
     analyzer: str | None = None
-    routing: bool = False
+    routing: bool | None = None
 
     def checked(self, recorded: Manifest | None, index: str) -> Manifest:
         """The manifest of a store that is opened so.
@@ -89,7 +93,7 @@ class Asked(AskedSetup):
             index: Its name, for messages.
 
         Raises:
-            ConfigurationError: The index has another tokenizer, distance or analyser.
+            ConfigurationError: The index has another tokenizer, distance or setting.
             DimensionMismatchError: It has another dimension.
         """
         if recorded is None:
@@ -98,7 +102,8 @@ class Asked(AskedSetup):
                 self.distance or "cosine",
                 self.dimension,
                 self.analyzer,
-                self.routing,
+                bool(self.routing),
+                dict(self.params or {}),
             )
         self.check(recorded, f"the index {index!r}")
         return recorded

@@ -20,6 +20,8 @@ VECTOR: Final = "vector"
 _BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
 # Looked up by whole terms only: no columns on disk are needed for it.
 _KEYWORD: Final = {"type": "keyword", "doc_values": False}
+# Scores in full precision, where nothing else is asked for.
+_EXACT: Final = {"type": "hnsw"}
 
 
 def index_body(manifest: Manifest, params: IndexParams) -> Json:
@@ -45,7 +47,7 @@ def index_body(manifest: Manifest, params: IndexParams) -> Json:
             "dims": manifest.dimension,
             "similarity": SIMILARITIES[manifest.distance].name,
             "index": True,
-            "index_options": dict(params.index_options),
+            "index_options": dict(params.index_options or _EXACT),
         },
     }
     clash = sorted(set(own).intersection(params.properties))

@@ -57,7 +57,7 @@ class ElasticsearchVectorStore(EngineStore):
     Raises:
         StoreFormatError: The index was not made by this package, or by a newer release of it.
         StoreUnavailableError: The server cannot be reached, or refuses the credentials.
-        ConfigurationError: The index has another tokenizer or distance.
+        ConfigurationError: The index has another tokenizer, distance or setting.
         DimensionMismatchError: It has another dimension.
     """
 
@@ -79,7 +79,7 @@ class ElasticsearchVectorStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or IndexParams()
-        asked = Asked(tokenizer, distance, dim, params.analyzer, params.routing)
+        asked = Asked(tokenizer, distance, dim, params.recorded, params.analyzer, params.routing)
         self.index = index
         self._index = Index(index, asked, params)
         self._transport = Transport(connection)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -13,9 +14,14 @@ from qdrant_edge import EdgeShard
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.disk import clear_errors, prepare
 from llama_retrieval_ext.stores.embedded.failures import meaning
-from llama_retrieval_ext.stores.embedded.lock import DirectoryLock
-from llama_retrieval_ext.stores.embedded.manifest import read_manifest, write_manifest
-from llama_retrieval_ext.stores.embedded.shard import open_shard, remove_shard
+from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.manifest import (
+    DRAFT,
+    MANIFEST,
+    read_manifest,
+    write_manifest,
+)
+from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
 from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
 
 T = TypeVar("T")
@@ -137,6 +143,40 @@ class StoreDirectory:
             self.read(EdgeShard.flush, empty=None)
             self._unflushed = 0
 
+    def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
+        """Move to a new shard. Readers go on meanwhile, and writers wait.
+
+        The manifest names the one that counts: whenever the process dies, it is either as a whole,
+        and opening the directory removes the other.
+
+        Args:
+            fill: Brings what is in the first shard into the second.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: The engine failed, or there is no room; nothing has changed.
+        """
+        with self.lock, clear_errors(self.path):
+            old, before = self._usable(), self.manifest
+            if old is None:
+                return
+            after = replace(before, generation=before.generation + 1)
+            new = create_shard(self.path, after)
+            try:
+                fill(old, new)
+                new.flush()
+                write_manifest(self.path, after)
+            except BaseException as error:
+                new.close()
+                remove_shard(self.path, after)
+                if type(error) is Exception:  # the engine raises nothing but that
+                    raise meaning(error, self.path) from error
+                raise
+            self.manifest, self._shard, self.inexact = after, new, False
+            self._unflushed = 0
+            old.close()
+            remove_shard(self.path, before)
+
     def reset(self) -> None:
         """Remove all nodes, and with them what was measured on them."""
         with self.lock:
@@ -147,7 +187,24 @@ class StoreDirectory:
                 self.manifest, self._shard, self.inexact = manifest, None, False
                 if shard is not None:
                     shard.close()
-                    remove_shard(self.path)
+                    remove_shard(self.path, manifest)
+
+    def remove(self) -> None:
+        """Delete what is in it, and the directory if nothing else is.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: It cannot be deleted; what was not deleted yet is an empty store.
+        """
+        with self.lock, clear_errors(self.path):
+            self.reset()
+            # While it is locked: afterwards these may be somebody else's.
+            for name in (MANIFEST, DRAFT, LOCK):
+                with suppress(PermissionError):  # Windows deletes no file that is open
+                    (self.path / name).unlink(missing_ok=True)
+            self.close()
+            with suppress(OSError):  # something else is in it
+                self.path.rmdir()
 
     def close(self) -> None:
         """Write what is pending and let other processes in. A forked child has nothing to close."""

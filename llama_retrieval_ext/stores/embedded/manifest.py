@@ -10,6 +10,8 @@ from llama_retrieval_ext.stores.points.manifest import Manifest
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 FORMAT: Final = 1
+# What reads format 1 alone looks for the first shard, and would make an empty one in its place.
+_COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
@@ -23,12 +25,13 @@ def read_manifest(directory: Path) -> Manifest | None:
     path = directory / MANIFEST
     try:
         data = json.loads(path.read_text("utf-8"))
-        if data["format"] == FORMAT:
+        if data["format"] in (FORMAT, _COMPACTED):
             return Manifest(
                 Tokenizer.from_dict(data["tokenizer"]),
                 data["distance"],
                 data["dimension"],
                 data["average_length"],
+                data.get("generation", 0),
             )
     except FileNotFoundError:
         return None
@@ -38,18 +41,19 @@ def read_manifest(directory: Path) -> Manifest | None:
             "or index the documents again into an empty directory"
         ) from error
     raise StoreFormatError(
-        f"{directory} has format {data['format']!r}, this release reads format {FORMAT}; install "
-        "the release that wrote it, or index the documents again into an empty directory"
+        f"{directory} has format {data['format']!r}, this release reads up to {_COMPACTED}; "
+        "install the release that wrote it, or index the documents again into an empty directory"
     )
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Record it, as a whole or not at all, whenever the process or the machine dies."""
     data = {
-        "format": FORMAT,
+        "format": _COMPACTED if manifest.generation else FORMAT,
         "dimension": manifest.dimension,
         "distance": manifest.distance,
         "average_length": manifest.average_length,
+        "generation": manifest.generation,
         "tokenizer": manifest.tokenizer.to_dict(),
     }
     draft = directory / DRAFT

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final
 
+from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.points.manifest import Settings
 
@@ -75,6 +76,21 @@ class Registry:
                 return
             opened.closing = True
         opened.directory.close()
+        self._remove(opened)
+
+    def remove(self, opened: Opened) -> None:
+        """Delete a directory that nobody else uses; who got it releases it all the same.
+
+        Raises:
+            StoreUnavailableError: Somebody else uses it.
+        """
+        with self._lock:
+            if opened.users > 1:
+                raise StoreUnavailableError(
+                    f"{opened.directory.path} is open elsewhere in this process; close it first"
+                )
+            opened.closing = True
+        opened.directory.remove()
         self._remove(opened)
 
     def _join(self, real: Path, settings: Settings) -> Opened:

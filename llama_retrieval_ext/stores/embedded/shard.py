@@ -1,5 +1,6 @@
 """Makes and loads the engine's shard in a store directory."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -20,9 +21,9 @@ from llama_retrieval_ext.stores.points.manifest import Manifest
 DENSE: Final = "dense"
 BM25: Final = "bm25"
 
-_SHARD: Final = "shard"
 _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
+_OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
 _DISTANCES: Final = {
     "cosine": Distance.Cosine,
     "dot": Distance.Dot,
@@ -38,22 +39,47 @@ def open_shard(directory: Path, manifest: Manifest) -> EdgeShard | None:
     Raises:
         StoreUnavailableError: The engine cannot open it, or there is no room to.
     """
-    for name in (_DRAFT, _OLD) if manifest.dimension else (_DRAFT, _OLD, _SHARD):
-        shutil.rmtree(directory / name, ignore_errors=True)
-    if manifest.dimension is None:
+    kept = shard_folder(directory, manifest) if manifest.dimension else None
+    for folder in directory.glob("shard*"):
+        if folder != kept and _OURS.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
+    if manifest.dimension is None or kept is None:
         return None
     check_room(directory, needed=SOME_BYTES)
     try:
-        if not (directory / _SHARD).exists():
+        if not kept.exists():
             _create(directory, manifest, manifest.dimension)
-        return EdgeShard.load(str(directory / _SHARD))
+        return EdgeShard.load(str(kept))
     except Exception as error:
         raise meaning(error, directory) from error
 
 
-def remove_shard(directory: Path) -> None:
+def shard_folder(directory: Path, manifest: Manifest) -> Path:
+    """Where the shard lies that counts by a manifest."""
+    suffix = f"-{manifest.generation}" if manifest.generation else ""
+    return directory / f"shard{suffix}"
+
+
+def create_shard(directory: Path, manifest: Manifest) -> EdgeShard:
+    """A new shard where a manifest wants it, for vectors of its dimension, open.
+
+    Raises:
+        StoreUnavailableError: The engine cannot make it.
+    """
+    folder = shard_folder(directory, manifest)
+    for left in (directory / _DRAFT, folder):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        _create(directory, manifest, manifest.dimension or 1)
+        return EdgeShard.load(str(folder))
+    except Exception as error:
+        raise meaning(error, directory) from error
+
+
+def remove_shard(directory: Path, manifest: Manifest) -> None:
     """Delete a closed shard; a crash meanwhile leaves nothing that looks like one."""
-    (directory / _SHARD).rename(directory / _OLD)
+    shutil.rmtree(directory / _OLD, ignore_errors=True)
+    shard_folder(directory, manifest).rename(directory / _OLD)
     shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
@@ -67,4 +93,4 @@ def _create(directory: Path, manifest: Manifest, dimension: int) -> None:
         ),
     )
     shard.close()
-    (directory / _DRAFT).rename(directory / _SHARD)
+    (directory / _DRAFT).rename(shard_folder(directory, manifest))

@@ -12,6 +12,7 @@ from qdrant_edge import EdgeShard
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Found
+from llama_retrieval_ext.stores.embedded.compaction import compact
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import MIN_FREE_BYTES
 from llama_retrieval_ext.stores.embedded.reading import count_matching, matching_nodes
@@ -101,6 +102,41 @@ class EmbeddedVectorStore(EngineStore):
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Nothing that had to be called: the store is on disk. It shortens the engine's log."""
         self._directory.flush()
+
+    def compact(self) -> int:
+        """Give back the disk space of nodes that were deleted or replaced.
+
+        The nodes that there are go to new files, which takes room for both, and about 0.1 ms a
+        node. Searches go on meanwhile; who writes waits. Whenever the process dies, nothing is
+        lost.
+
+        Returns:
+            How many bytes fewer the directory takes.
+
+        Raises:
+            StoreUnavailableError: There is no room for the new files, or the engine failed; nothing
+                has changed.
+            StoreClosedError: The store was closed.
+        """
+        return compact(self._directory, min_free=self.min_free_bytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other store objects of this process have the directory open."""
+        return self._opened.users > 1
+
+    def remove(self) -> None:
+        """Close the store and delete its files, and the directory if nothing else is in it.
+
+        Raises:
+            StoreUnavailableError: Another store object has the directory open.
+            StoreClosedError: The store was closed.
+        """
+        if self._closer.alive:
+            registry.remove(self._opened)
+            self.close()
+        else:
+            raise StoreClosedError(f"the store {self.path} was closed; open it again")
 
     def close(self) -> None:
         """Close the store; the directory is free for others when no store object has it open."""

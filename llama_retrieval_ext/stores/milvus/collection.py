@@ -35,7 +35,7 @@ class Collection:
 
     Raises:
         StoreFormatError: It was not made by this package.
-        ConfigurationError: It has another tokenizer, distance or analyser than asked for, or Milvus
+        ConfigurationError: It has another tokenizer, distance or setting than asked for, or Milvus
             Lite has no such index.
         DimensionMismatchError: It has another dimension than asked for.
         StoreUnavailableError: Milvus cannot answer.
@@ -60,6 +60,11 @@ class Collection:
         return f"the collection {self.name!r} at {self.connection.where}"
 
     @property
+    def index_type(self) -> str:
+        """Of the embeddings; empty for Milvus's own choice."""
+        return str(self.manifest.params.get("index_type") or self.params.index_type or "")
+
+    @property
     def manifest(self) -> Manifest:
         """How it is set up, or will be."""
         return self._made or self._asked.fresh
@@ -69,7 +74,7 @@ class Collection:
 
         Raises:
             StoreFormatError: It was not made by this package.
-            ConfigurationError: It has another tokenizer, distance or analyser than asked for.
+            ConfigurationError: It has another tokenizer, distance or setting than asked for.
             DimensionMismatchError: It has another dimension than asked for.
         """
         with self._lock:
@@ -161,7 +166,7 @@ class Collection:
         client.create_collection(
             self.name,
             schema=schema_of(manifest, lite=lite),
-            consistency_level=self.params.consistency_level,
+            consistency_level=self.params.consistency_level or "Session",
             properties={PROPERTY: manifest.to_text()},
             timeout=timeout_s,
             **options,

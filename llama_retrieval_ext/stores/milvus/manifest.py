@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from llama_retrieval_ext.errors import StoreFormatError
@@ -24,6 +24,7 @@ class Manifest:
         dimension: Length of the embeddings; None until the collection is made.
         analyzer: Milvus's own analyser, which does the tokenizer's work; None for the tokenizer.
         by_tenant: Whether the tenant is the partition key.
+        params: What else Milvus was told when it was made.
     """
 
     tokenizer: Tokenizer
@@ -31,6 +32,7 @@ class Manifest:
     dimension: int | None = None
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """What is recorded."""
@@ -41,6 +43,7 @@ class Manifest:
             "dimension": self.dimension,
             "analyzer": None if self.analyzer is None else dict(self.analyzer),
             "by_tenant": self.by_tenant,
+            "params": dict(self.params),
         }
         return json.dumps(data)
 
@@ -59,7 +62,8 @@ class Manifest:
             data = json.loads(properties[PROPERTY])
             if data["format"] == FORMAT:
                 rest = {k: data[k] for k in ("distance", "dimension", "analyzer", "by_tenant")}
-                return cls(Tokenizer.from_dict(data["tokenizer"]), **rest)
+                params = data.get("params", {})
+                return cls(Tokenizer.from_dict(data["tokenizer"]), **rest, params=params)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(
                 f"{where} was not made by this package; name another collection, or hand in the "
@@ -78,7 +82,7 @@ class Asked(AskedSetup):
     kept_in: ClassVar[str] = "collection"
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
-    by_tenant: bool = False
+    by_tenant: bool | None = None
 
     @property
     def fresh(self) -> Manifest:
@@ -88,7 +92,8 @@ class Asked(AskedSetup):
             self.distance or "cosine",
             self.dimension,
             self.analyzer,
-            self.by_tenant,
+            bool(self.by_tenant),
+            dict(self.params or {}),
         )
 
     def with_dimension(self, dimension: int) -> Manifest:

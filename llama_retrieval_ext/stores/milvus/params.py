@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
+from pydantic_core import to_jsonable_python
+
 from llama_retrieval_ext.errors import ConfigurationError
 
 # Others it takes without a word, and searches without an index.
 _OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
+_KEPT: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
 
 # As its documentation of grouping searches lists them.
 _GROUPING: Final = (
@@ -25,7 +28,10 @@ _GROUPING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MilvusParams:
-    """What Milvus can be told beyond what every engine can; a collection keeps its first ones.
+    """What Milvus can be told beyond what every engine can.
+
+    All but ``search_params`` counts when the collection is made. Of one that is there it must be
+    what it was made with, or be left out.
 
     Attributes:
         index_type: Of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and others; None
@@ -33,10 +39,10 @@ class MilvusParams:
         index_params: Of that index, such as ``{"M": 16, "efConstruction": 200}``.
         search_params: Of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is raised to the
             number of hits wanted.
-        consistency_level: ``Session`` shows a client what it has written itself; ``Strong``,
-            ``Bounded`` and ``Eventually`` are the others.
+        consistency_level: ``Session``, the default, shows a client what it has written itself;
+            ``Strong``, ``Bounded`` and ``Eventually`` are the others.
         by_tenant: Whether the tenant is the partition key: searches in a tenant's scope then look
-            into one part of the collection only.
+            into one part of the collection only; None for as it is, or no.
         num_partitions: How many parts that are; None for Milvus's own number.
         analyzer_params: Milvus's analyser that cuts the text of keyword search instead of this
             package's tokenizer.
@@ -45,8 +51,8 @@ class MilvusParams:
     index_type: str | None = None
     index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: as pymilvus has them
     search_params: Mapping[str, Any] = field(default_factory=dict)
-    consistency_level: str = "Session"
-    by_tenant: bool = False
+    consistency_level: str | None = None
+    by_tenant: bool | None = None
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
 
@@ -74,6 +80,15 @@ class MilvusParams:
                 f"store_params has {', '.join(unknown)}; for Milvus there are {', '.join(known)}"
             )
         return cls(**given)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """What counts when the collection is made, as JSON has it; some is recorded by itself."""
+        given = {name: getattr(self, name) for name in _KEPT}
+        kept: Mapping[str, Any] = to_jsonable_python(
+            {name: value for name, value in given.items() if value not in (None, {})}
+        )
+        return kept
 
     def check_lite(self) -> None:
         """Nothing, where Milvus Lite can make the index.

@@ -160,9 +160,8 @@ class Searcher:
         return Question(sought, BM25, wanted.filter, _bm25_params, abs, positive=True)
 
     def _dense_params(self, limit: int) -> Mapping[str, Any]:
-        params = self._collection.params
-        given = dict(params.search_params)
-        if (params.index_type or "").startswith("HNSW"):
+        given = dict(self._collection.params.search_params)
+        if self._collection.index_type.startswith("HNSW"):
             given["ef"] = max(limit, given.get("ef", 0))  # Milvus refuses a smaller one
         return {"metric_type": METRICS[self._collection.manifest.distance], "params": given}
 

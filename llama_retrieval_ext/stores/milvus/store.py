@@ -52,7 +52,7 @@ class MilvusStore(EngineStore):
         StoreFormatError: The collection was not made by this package, or by a newer release of it.
         StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
             has the file open.
-        ConfigurationError: The collection has another tokenizer, distance or analyser.
+        ConfigurationError: The collection has another tokenizer, distance or setting.
         DimensionMismatchError: It has another dimension.
     """
 
@@ -71,7 +71,14 @@ class MilvusStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or MilvusParams()
-        asked = Asked(tokenizer, distance, dim, params.analyzer_params, params.by_tenant)
+        asked = Asked(
+            tokenizer,
+            distance,
+            dim,
+            params.recorded,
+            params.analyzer_params,
+            params.by_tenant,
+        )
         self._connection = Connection(address)
         try:
             self._collection = Collection(

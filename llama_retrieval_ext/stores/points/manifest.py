@@ -1,6 +1,7 @@
 """How a store of the Qdrant family is set up, and what opening one asks for."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from llama_retrieval_ext.stores.asked_setup import AskedSetup
 from llama_retrieval_ext.stores.nodes.distance import Distance
@@ -17,12 +18,17 @@ class Manifest:
         dimension: Length of the embeddings; None until the first ones are added.
         average_length: Mean number of terms that the weights of BM25 are computed with; None until
             the first nodes are added.
+        generation: Which of the shards in a directory counts: one more each time that it was
+            compacted.
+        params: Settings of the engine that it was made with.
     """
 
     tokenizer: Tokenizer
     distance: Distance = "cosine"
     dimension: int | None = None
     average_length: float | None = None
+    generation: int = 0
+    params: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Settings(AskedSetup):
                 tokenizer=self.tokenizer or old.tokenizer,
                 distance=self.distance or old.distance,
                 dimension=self.dimension,
+                params=self.params or {},
             )
         self.check(recorded, where)
         return recorded

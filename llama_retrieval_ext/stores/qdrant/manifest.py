@@ -53,6 +53,7 @@ def recorded(info: models.CollectionInfo, where: str) -> Manifest:
         distances[params.distance],
         params.size,
         data["average_length"],
+        params=data.get("params", {}),
     )
 
 
@@ -63,5 +64,6 @@ def as_metadata(manifest: Manifest) -> dict[str, object]:
             "format": FORMAT,
             "tokenizer": manifest.tokenizer.to_dict(),
             "average_length": manifest.average_length,
+            "params": dict(manifest.params),
         }
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -62,6 +63,14 @@ class StoreParams:
             raise ConfigurationError(f"store_params is not what Qdrant takes: {error}") from error
 
     @property
+    def recorded(self) -> Mapping[str, object]:
+        """What counts when the collection is made, as JSON has it."""
+        checked = models.CreateCollection.model_validate(self.collection)
+        own = checked.model_dump(mode="json", include=set(self.collection), exclude_none=True)
+        parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
+        return {**own, **{name: _as_json(part) for name, part in parts.items() if part}}
+
+    @property
     def for_records(self) -> "StoreParams":
         """For a collection that is as safe as this one, and is never searched by vectors."""
         kept = {name: self.collection[name] for name in _SAFETY if name in self.collection}
@@ -78,6 +87,10 @@ class StoreParams:
         checked = models.CreateCollection.model_validate(self.collection)
         own = {name: getattr(checked, name) for name in self.collection}
         return {"vectors_config": {DENSE: dense}, "sparse_vectors_config": {BM25: sparse}, **own}
+
+
+def _as_json(part: Mapping[str, object]) -> object:
+    return to_jsonable_python(part, exclude_none=True)
 
 
 def _part(given: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -59,11 +59,12 @@ class QdrantStore(EngineStore):
         store_params: For the engine when it makes the collection: ``hnsw_config``,
             ``quantization_config``, ``shard_number``, ``on_disk_payload`` and so on, and dicts as
             ``vector`` (``on_disk``, ``datatype``), ``sparse_vector`` and ``search`` (``hnsw_ef``,
-            ``exact``). Local mode has no use for most.
+            ``exact``). Local mode has no use for most. Of a collection that is there, all but
+            ``search`` must be what it was made with, or be left out.
 
     Raises:
         ConfigurationError: The URL or a setting is wrong, the environment variable is not set, or
-            the collection has another tokenizer or distance.
+            the collection has another tokenizer, distance or setting.
         DimensionMismatchError: The collection has another dimension.
         StoreFormatError: The collection was not made by this package, or by a newer release.
         StoreUnavailableError: The server cannot be reached or refuses the key, or another process
@@ -97,7 +98,8 @@ class QdrantStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         address = parsed_address(url)
-        settings, params = Settings(tokenizer, distance, dim), StoreParams.of(store_params or {})
+        params = StoreParams.of(store_params or {})
+        settings = Settings(tokenizer, distance, dim, params.recorded)
         self.place = str(address)
         self._connection, self._client, close = connected(address)
         # Also when the store is garbage, and at the interpreter's exit.

@@ -1,0 +1,208 @@
+"""Space that deleted nodes took is given back, and nothing else changes."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from qdrant_edge import EdgeShard
+
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+COMPACTING = """
+import sys
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+store = EmbeddedVectorStore(sys.argv[1])
+print(flush=True)
+while True:
+    store.compact()
+"""
+
+
+def node(number: int, *, dim: int = 4) -> TextNode:
+    rng = random.Random(number)
+    metadata = {"tenant_id": f"t{number % 3}", "year": 2000 + number % 20, 'a "b"': "x", "a b": 1}
+    return TextNode(
+        id_=f"n{number}",
+        text=f"annual leave {number} w{number % 7}",
+        metadata=metadata,
+        embedding=[rng.gauss(0, 1) for _ in range(dim)],
+    )
+
+
+def answers(store: EmbeddedVectorStore) -> list[object]:
+    keyword = VectorStoreQuery(
+        query_str="leave w3", mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=20
+    )
+    dense = VectorStoreQuery(query_embedding=[0.3, 0.1, -0.8, 0.2], similarity_top_k=20)
+    found = [store.query(each) for each in (keyword, dense)]
+    # The engine adds up the terms in any order: the last digit may differ.
+    return [(each.ids, [round(score, 4) for score in each.similarities or []]) for each in found]
+
+
+def by_id(store: EmbeddedVectorStore) -> dict[str, BaseNode]:
+    return {each.node_id: each for each in store.get_nodes()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add([node(number) for number in range(600)])
+        store.delete_nodes([f"n{number}" for number in range(600) if number % 3])
+        store.add([node(0), node(3)])
+        yield store
+
+
+def shards(store: EmbeddedVectorStore) -> list[str]:
+    return sorted(each.name for each in Path(store.path).iterdir() if each.is_dir())
+
+
+@pytest.mark.slow
+def test_the_directory_takes_less(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add([node(number, dim=1024) for number in range(20_000)])
+        store.delete_nodes([f"n{number}" for number in range(20_000) if number % 10])
+        store.persist()
+        before = size_bytes(tmp_path)
+        freed = store.compact()
+        after = size_bytes(tmp_path)
+        assert store.count() == 2000
+    assert freed == before - after
+    assert after < before / 2
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
+
+
+def test_nodes_and_answers_stay_as_they_were(store: EmbeddedVectorStore, tmp_path: Path) -> None:
+    before = answers(store), by_id(store)
+    for _ in range(2):
+        store.compact()
+        assert (answers(store), by_id(store)) == before
+    store.close()
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        assert (answers(again), by_id(again)) == before
+
+
+def test_indexes_stay(store: EmbeddedVectorStore) -> None:
+    def indexed() -> dict[str, object]:
+        assert store.client is not None
+        schema = store.client.info().payload_schema
+        tenants = {name: getattr(index.params, "is_tenant", None) for name, index in schema.items()}
+        return {name: (str(index.data_type), tenants[name]) for name, index in schema.items()}
+
+    before = indexed()
+    store.compact()
+    assert indexed() == before != {}
+
+
+def test_afterwards_nodes_are_added_replaced_deleted_and_cleared(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.compact()
+    store.add([node(1), node(3)])
+    store.delete_nodes(["n6"])
+    assert store.count() == 200
+    store.clear()
+    assert (store.count(), shards(store)) == (0, [])
+    store.add([node(7, dim=2)])
+    store.compact()
+    assert list(by_id(store)) == ["n7"]
+
+
+def test_one_in_memory_and_an_empty_one_can_be_compacted() -> None:
+    with EmbeddedVectorStore(":memory:") as store:
+        assert store.compact() == 0
+        store.add([node(1)])
+        store.compact()
+        assert list(by_id(store)) == ["n1"]
+    with pytest.raises(StoreClosedError):
+        store.compact()
+
+
+def test_without_room_nothing_changes(store: EmbeddedVectorStore) -> None:
+    before = answers(store)
+    store.min_free_bytes = 2**60
+    with pytest.raises(StoreUnavailableError, match="MB are needed"):
+        store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard"])
+
+
+def test_when_it_fails_nothing_changes(
+    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(store)
+
+    def failing(*_: object) -> None:
+        raise Exception("No space left on device")  # noqa: TRY002 - the engine's own kind
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.stores.embedded.compaction._copy", failing)
+        with pytest.raises(StoreUnavailableError, match="no room is left"):
+            store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard"])
+    store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard-1"])
+
+
+def test_whatever_a_crash_leaves_one_shard_counts_and_the_other_goes(
+    store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(store)
+    with monkeypatch.context() as patched:
+        # The process dies between the manifest and the removal of what was there before.
+        patched.setattr(
+            "llama_retrieval_ext.stores.embedded.directory.remove_shard", lambda *_: None
+        )
+        store.compact()
+    store.close()
+    (tmp_path / "s" / "shard-2").mkdir()
+    assert {"shard", "shard-1", "shard-2"} <= set(shards(store))
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        assert (answers(again), shards(again)) == (before, ["shard-1"])
+
+
+def test_searches_go_on_meanwhile(store: EmbeddedVectorStore) -> None:
+    before = answers(store)
+    with ThreadPoolExecutor(2) as pool:
+        compacting = pool.submit(lambda: [store.compact() for _ in range(5)])
+        seen = [answers(store)]
+        while not compacting.done():
+            seen.append(answers(store))
+    assert len(compacting.result()) == 5
+    assert all(each == before for each in seen)
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_time_loses_nothing(store: EmbeddedVectorStore, tmp_path: Path) -> None:
+    before = answers(store), by_id(store)
+    store.close()
+    rng = random.Random(5)
+    for _ in range(8):
+        command = [sys.executable, "-c", COMPACTING, str(tmp_path / "s")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(rng.uniform(0, 0.4))
+            child.kill()
+        with EmbeddedVectorStore(tmp_path / "s") as again:
+            assert (answers(again), by_id(again)) == before
+
+
+def test_what_a_reader_holds_is_closed_only_after_the_new_one_is_there(
+    store: EmbeddedVectorStore,
+) -> None:
+    old = store.client
+    assert isinstance(old, EdgeShard)
+    store.compact()
+    assert store.client is not old
+    with pytest.raises(Exception, match="not initialized"):
+        old.info()
