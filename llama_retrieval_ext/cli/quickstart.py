@@ -67,7 +67,7 @@ def _prompted() -> Iterator[str]:
 
 def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
     say("\nRank and score by each retriever; a document counts with its best passage.")
-    say("Scores are cosines (vector), BM25 (keyword), reciprocal rank fusion of both (hybrid).")
+    say("Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).")
     asked: list[str] = []
     for question in questions:
         _show_comparison(compare(kb, question))

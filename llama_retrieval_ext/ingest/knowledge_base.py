@@ -340,7 +340,8 @@ class KnowledgeBase:
             top_k: How many hits to return when the query does not say; at least 1.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking, where it is always the same one.
-            fusion: For ``hybrid``: how the two rankings become one; `RRF` unless given.
+            fusion: For ``hybrid``: how the two rankings become one; None for the default of
+                `HybridRetriever`.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each document to return at most; None for any number.

@@ -1,4 +1,7 @@
-"""Terms of Chinese, Japanese and Korean text, which has no spaces to tell its words apart."""
+"""Terms of Chinese, Japanese and Korean text, which has no spaces to tell its words apart.
+
+Each function gives the same terms for a traditional Chinese character and the simplified one.
+"""
 
 import re
 from collections.abc import Callable
@@ -6,6 +9,7 @@ from operator import add
 from typing import Final
 
 from llama_retrieval_ext.text.scripts import CJK, HAN, HANGUL, HIRAGANA, KATAKANA
+from llama_retrieval_ext.text.simplified import simplified
 
 # One script at a time: 東京タワーへ行く is 東京, タワー, へ, 行, く, and its nouns stand free of
 # the endings written in hiragana.
@@ -39,11 +43,11 @@ def document_grams(run: str) -> list[str]:
         2n - 1 terms for n characters.
 
     Examples:
-        >>> document_grams("火灾了")
+        >>> document_grams("火災了")
         ['火', '灾', '了', '火灾', '灾了']
 
     """
-    characters = [*run]  # made once: twice as fast as pairing the string with itself
+    characters = [*simplified(run)]  # made once: twice as fast as pairing the string with itself
     return [*characters, *map(add, characters, characters[1:])]
 
 
@@ -65,6 +69,7 @@ def query_grams(run: str) -> list[str]:
         (['火灾', '灾了'], ['火'])
 
     """
+    run = simplified(run)
     return [*map(add, run, run[1:])] or [run]
 
 
@@ -87,4 +92,5 @@ def word_grams(run: str, *, segment: Callable[[str], list[str]]) -> list[str]:
     """
     if not _HAN.match(run):
         return document_grams(run)
+    run = simplified(run)  # the dictionary's spelling, too
     return [*run, *(word for word in segment(run) if len(word) > 1)]

@@ -7,6 +7,7 @@ from typing import Final
 
 from llama_retrieval_ext.text.cache import BoundedCache
 from llama_retrieval_ext.text.cjk import document_grams, is_run, runs
+from llama_retrieval_ext.text.simplified import simplified
 from llama_retrieval_ext.text.terms import term_id
 
 NO_TERM: Final = -1
@@ -67,4 +68,4 @@ def _id_of_pair(pair: int) -> int:
 
 
 def _id_of_gram(gram: str) -> int:
-    return term_id(gram) if is_run(gram) else NO_TERM
+    return term_id(simplified(gram)) if is_run(gram) else NO_TERM

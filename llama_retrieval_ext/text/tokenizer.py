@@ -17,7 +17,7 @@ from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
 
 StopWords: TypeAlias = Literal["english", "none"] | tuple[str, ...]
 
-TOKENIZER_VERSION: Final = 1
+TOKENIZER_VERSION: Final = 2
 _NAMED_STOP_WORDS: Final = {"english": ENGLISH_STOP_WORDS, "none": frozenset[str]()}
 _CJK_MODES: Final = ("bigrams", "words")
 
@@ -33,9 +33,9 @@ class Tokenizer:
 
     Text is brought to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words of
     one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
-    ``.NET``, ``R`` and ``1.2.3`` are words. Tokens are never empty and hold no white space. Thai,
-    Lao, Khmer and Burmese are cut at spaces only; traditional and simplified Chinese are different
-    characters.
+    ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese characters are simplified ones.
+    Tokens are never empty and hold no white space. Thai, Lao, Khmer and Burmese are cut at spaces
+    only.
 
     A document's length, for BM25, is the number of its tokens: the sum of its `term_counts`.
 

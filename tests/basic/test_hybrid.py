@@ -6,6 +6,10 @@ import pytest
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.algebra.fusion import Fusion
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -18,3 +22,41 @@ def test_who_has_no_embedding_model_is_named(*, one_round_trip: bool) -> None:
     with pytest.raises(ConfigurationError, match="HybridRetriever has no embedding model"):
         HybridRetriever(backend).retrieve("leave")
     assert HybridRetriever(backend, alpha=0.0).retrieve("leave")
+
+
+def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> dict[str, float]:
+    retriever = HybridRetriever(
+        backend, embed_model=FakeEmbedding(), candidates=query.top_k or 1, fusion=fusion
+    )
+    return {hit.node_id: hit.get_score() for hit in retriever.retrieve(query)}
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_scores_are_summed_from_the_last_candidate_to_the_first(*, one_round_trip: bool) -> None:
+    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    query = Query("annual leave", top_k=2)  # which more than two nodes share words with
+    assert scored(backend, query) == scored(backend, query, WeightedSum())
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_scores_of_all_that_share_a_word_are_measured_from_zero(*, one_round_trip: bool) -> None:
+    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    query = Query("annual leave", top_k=100)
+    scales = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
+    assert scored(backend, query) == scored(backend, query, WeightedSum(normalise=scales))
+    assert scored(backend, query) != scored(backend, query, WeightedSum())
+
+
+def test_the_last_of_few_that_share_a_word_still_counts() -> None:
+    retriever = HybridRetriever(
+        FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding(), top_k=100
+    )
+    shares = [
+        part.share
+        for hit in retriever.search("annual leave").hits
+        for part in hit.contributions
+        if part.leg == "keyword"
+    ]
+    assert min(shares) > 0

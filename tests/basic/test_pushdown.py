@@ -72,7 +72,7 @@ def test_the_engine_is_asked_once_for_the_best_alone() -> None:
 
 def test_it_finds_what_our_own_fusion_finds_without_contributions() -> None:
     backend = Fusing(sample_nodes(MODEL))
-    ours = hybrid(backend).search(SAMPLE_QUERIES[0])
+    ours = hybrid(backend, fusion=RRF()).search(SAMPLE_QUERIES[0])
     pushed = hybrid(backend, pushdown=True).search(SAMPLE_QUERIES[0])
     assert [(hit.node_id, hit.score) for hit in pushed.hits] == [
         (hit.node_id, hit.score) for hit in ours.hits

@@ -22,5 +22,15 @@ def test_a_character_that_stands_alone_is_asked_for() -> None:
     assert query_grams("火") == ["火"]
 
 
+def test_traditional_characters_give_the_terms_of_simplified_ones() -> None:
+    assert document_grams("臺灣") == document_grams("台湾")
+    assert query_grams("臺灣") == query_grams("台湾")
+    assert query_grams("臺") == ["台"]
+
+
+def test_the_chinese_dictionary_sees_simplified_characters() -> None:
+    assert word_grams("臺灣法", segment=lambda run: [run[:2], run[2:]]) == [*"台湾法", "台湾"]
+
+
 def test_other_scripts_are_not_given_to_the_chinese_dictionary() -> None:
     assert word_grams("タワー", segment=lambda _: ["wrong"]) == document_grams("タワー")

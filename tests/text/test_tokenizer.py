@@ -28,7 +28,7 @@ SNIPPETS = st.sampled_from(
         *("the", "running", "user_name", "getHTTPResponse2", "C++", "c#", ".NET", "1.2.3", "1,000"),
         *("don't", "e-mail", "École", "école", "é", "e\u0301", "0\u0300", "β", "℃", "हिन्दी", "🔥"),
         *("火灾", "安全生产法", "\U00020000火", "タワー", "へ", "한국어", "…", "ﾊﾟ", "\uff11\uff12"),
-        *("\uff05", "\uff0c", ".", "-", "'", "\u200d"),
+        *("火災", "\uff05", "\uff0c", ".", "-", "'", "\u200d"),
     ]
 )
 TEXTS = st.one_of(

@@ -17,6 +17,7 @@ class Normalisation(Enum):
     """A scale for the scores of one leg; each is a formula of ``formulas.normalise``.
 
     ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
+    ``FROM_ZERO`` is for scores that are never below 0, as BM25's: parts of the highest one.
     ``DISTRIBUTION_BASED_UNCUT`` lets scores that lie far out be below 0 or above 1, as in Qdrant.
     """
 
@@ -26,6 +27,7 @@ class Normalisation(Enum):
     DISTRIBUTION_BASED = "distribution_based"
     DISTRIBUTION_BASED_UNCUT = "distribution_based_uncut"
     COSINE = "cosine"
+    FROM_ZERO = "from_zero"
     RANK = "rank"
 
     def apply(self, scores: Scores) -> Scores:
@@ -43,5 +45,6 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
     Normalisation.DISTRIBUTION_BASED: distribution_based,
     Normalisation.DISTRIBUTION_BASED_UNCUT: partial(distribution_based, cut=False),
     Normalisation.COSINE: partial(theoretical_min_max, low=-1.0, high=1.0),
+    Normalisation.FROM_ZERO: partial(theoretical_min_max, low=0.0),
     Normalisation.RANK: rank_normalise,
 }

@@ -21,12 +21,14 @@ class RelativeScore(WeightedSum):
 class DistributionBased(WeightedSum):
     """Weighted sum of scores placed between three standard deviations: LlamaIndex's DIST_BASED.
 
-    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score.
+    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score. Not cut,
+    as in LlamaIndex: the best of many keyword hits lies beyond three deviations as a rule, and what
+    it is ahead by counts.
 
     Examples:
         >>> DistributionBased().normalise
-        Normalisation.DISTRIBUTION_BASED
+        Normalisation.DISTRIBUTION_BASED_UNCUT
 
     """
 
-    normalise: Normalisation = Normalisation.DISTRIBUTION_BASED
+    normalise: Normalisation = Normalisation.DISTRIBUTION_BASED_UNCUT

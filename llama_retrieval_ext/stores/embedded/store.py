@@ -41,7 +41,8 @@ class EmbeddedVectorStore(EngineStore):
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. Results are exact: every embedding is compared. BM25 has
     k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first nodes that are added
-    to an empty store and stays, so that no weight ever has to be computed again.
+    to an empty store (few of them are taken with a grain of salt: with ten texts of 100 terms
+    beside) and stays, so that no weight ever has to be computed again.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary one that is removed when closed.

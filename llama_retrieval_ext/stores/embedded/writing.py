@@ -11,7 +11,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
 from llama_retrieval_ext.stores.embedded.field_indexes import FieldIndexes
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
-from llama_retrieval_ext.stores.points.batch import Batch, checked, mean_length
+from llama_retrieval_ext.stores.points.batch import USUAL_LENGTH, Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
@@ -61,8 +61,7 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
-    # Where the first nodes had no terms, any average will do.
-    average = directory.manifest.average_length or 1.0
+    average = directory.manifest.average_length or USUAL_LENGTH
     points = [
         Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
         for ready in batch.ready(average_length=average)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from llama_index.core.schema import BaseNode
@@ -12,6 +12,11 @@ from llama_retrieval_ext.stores.points.manifest import Manifest
 from llama_retrieval_ext.stores.points.payload import NODE, Payload, payload_of
 from llama_retrieval_ext.stores.points.point_id import point_id
 from llama_retrieval_ext.stores.points.terms import Terms, Weighed, terms_of
+
+# Texts of our test collections have 50 to 110 terms on average; to expect too many does less harm
+# than to expect too few.
+USUAL_LENGTH: Final = 100
+_USUAL_NODES: Final = 10
 
 
 class Ready(NamedTuple):
@@ -76,6 +81,11 @@ def checked(
 
 
 def mean_length(batches: Sequence[Batch]) -> float:
-    """How many terms the text of a node has on average."""
+    """How many terms a text of the collection is to be expected to have on average.
+
+    Measured on these nodes; the fewer they are, the nearer to `USUAL_LENGTH`. For it stays, and if
+    a first document of two words had the say, every later one would count as far too long: tried
+    out, that takes an eighth to a fifth off the nDCG@10 of keyword search.
+    """
     lengths = [length for batch in batches for length in batch.terms.lengths]
-    return sum(lengths) / len(lengths)
+    return (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)

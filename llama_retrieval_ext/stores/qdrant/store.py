@@ -44,7 +44,8 @@ class QdrantStore(EngineStore):
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text
-    is measured on the first nodes that are added and stays. A server that has grown a graph over
+    is measured on the first nodes that are added, with ten texts of 100 terms beside so that a few
+    short ones do not have the say, and stays. A server that has grown a graph over
     the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
     has it compare them all.
 

@@ -6,7 +6,7 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
-from llama_retrieval_ext.stores.points.batch import Batch, checked, mean_length
+from llama_retrieval_ext.stores.points.batch import USUAL_LENGTH, Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.points.payload import DOC
 from llama_retrieval_ext.stores.points.terms import Weighed
@@ -44,12 +44,11 @@ def added(collection: Collection, nodes: Sequence[BaseNode]) -> Talk[None]:
     )
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     for batch in batches:
-        # Where no node has a term there is nothing to weigh, and any average will do.
         try:
-            yield from _sent(collection, batch, dimension, average or 1.0)
+            yield from _sent(collection, batch, dimension, average)
         except CollectionMissingError:  # somebody has cleared it
             collection.forget()
-            yield from _sent(collection, batch, dimension, average or 1.0)
+            yield from _sent(collection, batch, dimension, average)
 
 
 def deleted(collection: Collection, clause: Clause) -> Talk[None]:
@@ -63,7 +62,7 @@ def deleted(collection: Collection, clause: Clause) -> Talk[None]:
 def _sent(collection: Collection, batch: Batch, dimension: int, average: float) -> Talk[None]:
     manifest = yield from collection.established(dimension=dimension, average_length=average)
     yield from collection.indexed(batch.payloads)
-    points = yield Work(lambda: _points(batch, manifest.average_length or 1.0))
+    points = yield Work(lambda: _points(batch, manifest.average_length or USUAL_LENGTH))
     yield Request("upsert", {"collection_name": collection.name, "points": points, "wait": True})
 
 

@@ -2,7 +2,7 @@
 # ruff: noqa: RUF001 - Chinese text has Chinese punctuation
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -32,7 +32,7 @@ def bm25(
     """Robertson's formula with Lucene's IDF, straight from the book."""
     tokenizer = Tokenizer()
     documents = [tokenizer.tokens(text) for text in texts]
-    mean = average or sum(map(len, documents)) / len(documents)
+    mean = average or mean_length(map(len, documents))
     scores: dict[int, float] = {}
     for place, tokens in enumerate(documents):
         for term in tokenizer.query_tokens(query):
@@ -43,6 +43,12 @@ def bm25(
             if tf:
                 scores[place] = scores.get(place, 0.0) + idf * tf * (k1 + 1) / (tf + norm)
     return scores
+
+
+def mean_length(lengths: Iterable[int]) -> float:
+    """Of these and of ten texts of 100 terms."""
+    measured = [*lengths, *[100] * 10]
+    return sum(measured) / len(measured)
 
 
 def nodes(texts: Sequence[str], **metadata: str) -> list[TextNode]:
@@ -84,8 +90,30 @@ def test_scores_of_a_store_filled_in_batches_are_bm25(store: EmbeddedVectorStore
 def test_the_mean_length_is_that_of_the_first_call(store: EmbeddedVectorStore) -> None:
     store.add(nodes(TEXTS[:2]))
     store.add(nodes(TEXTS)[2:])
-    first = [len(Tokenizer().tokens(text)) for text in TEXTS[:2]]
-    expected = bm25(TEXTS, "annual leave", average=sum(first) / 2)
+    average = mean_length(len(Tokenizer().tokens(text)) for text in TEXTS[:2])
+    expected = bm25(TEXTS, "annual leave", average=average)
+    assert scores(store, "annual leave") == pytest.approx(named(expected), rel=1e-5)
+
+
+def test_a_first_text_of_a_word_does_not_make_all_others_too_long(
+    store: EmbeddedVectorStore,
+) -> None:
+    # A passage of usual length that repeats the word is about it; the short one only has it.
+    passage = "leave " * 6 + "other words that a passage has " * 15
+    store.add(nodes(["hello"]))
+    store.add([*nodes(["hello", passage]), *nodes(["no leave today or tomorrow"], tenant_id="b")])
+    found = scores(store, "leave")
+    assert found["1"] > found["b0"]
+
+
+@pytest.mark.parametrize("first", ["", "..."])
+def test_a_first_text_without_terms_says_nothing_about_lengths(
+    store: EmbeddedVectorStore, first: str
+) -> None:
+    store.add(nodes([first]))
+    store.add(nodes([first, *TEXTS]))
+    average = mean_length([0])
+    expected = bm25([first, *TEXTS], "annual leave", average=average)
     assert scores(store, "annual leave") == pytest.approx(named(expected), rel=1e-5)
 
 
@@ -102,14 +130,14 @@ def test_deleted_and_replaced_nodes_no_longer_count(store: EmbeddedVectorStore) 
     store.add(nodes([*TEXTS, *TEXTS]))
     store.delete_nodes([str(place) for place in range(len(TEXTS), 2 * len(TEXTS))])
     store.add(nodes(TEXTS[:1]))
-    assert scores(store, "annual leave") == pytest.approx(
-        named(bm25(TEXTS, "annual leave")), rel=1e-5
-    )
+    average = mean_length(len(Tokenizer().tokens(text)) for text in [*TEXTS, *TEXTS])
+    expected = bm25(TEXTS, "annual leave", average=average)
+    assert scores(store, "annual leave") == pytest.approx(named(expected), rel=1e-5)
 
 
 def test_a_scope_measures_rarity_on_what_it_sees(store: EmbeddedVectorStore) -> None:
     store.add([*nodes(TEXTS, tenant_id="a"), *nodes(TEXTS[:2], tenant_id="b")])
-    average = sum(len(Tokenizer().tokens(text)) for text in [*TEXTS, *TEXTS[:2]]) / 10
+    average = mean_length(len(Tokenizer().tokens(text)) for text in [*TEXTS, *TEXTS[:2]])
     expected = bm25(TEXTS, "annual leave", average=average)
     assert scores(store, "annual leave", scope=Scope("a")) == pytest.approx(
         named(expected, "a"), rel=1e-5
