@@ -18,7 +18,6 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.fusion import FusedId, Fusion, Weights, resolved_weights
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.ahead import found_ahead, searched_at_once
@@ -63,8 +62,8 @@ class HybridRetriever(StoreRetriever):
         scope: Who is asking.
         fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
             name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
-            the best candidate left out to 1 for its first (see below); with ``pushdown``, for
-            `RRF`.
+            its last candidate to 1 for its first (see below), which no engine has for
+            ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
             weights in the fusion. 1.0 and 0.0 switch the other leg off.
         candidates: How many hits each leg is asked for, at least; more candidates make the fusion
@@ -113,8 +112,8 @@ class HybridRetriever(StoreRetriever):
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
         self.collapse = collapse
-        self.fusion = fusion or (RRF() if pushdown else WeightedSum())
-        self._by_default = fusion is None and not pushdown
+        self.fusion = fusion or WeightedSum()
+        self._by_default = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)

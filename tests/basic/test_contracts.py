@@ -9,6 +9,7 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
@@ -64,11 +65,11 @@ class TestHybridRetriever(RetrieverContract):
 class TestHybridRetrieverWithPushdown(RetrieverContract):
     @pytest.fixture
     def retriever(self, store: EmbeddedVectorStore) -> Retriever:
-        return HybridRetriever(store, embed_model=MODEL, top_k=5, pushdown=True)
+        return HybridRetriever(store, embed_model=MODEL, top_k=5, fusion=RRF(), pushdown=True)
 
     @pytest.fixture
     def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
-        return HybridRetriever(nothing, embed_model=MODEL, pushdown=True)
+        return HybridRetriever(nothing, embed_model=MODEL, fusion=RRF(), pushdown=True)
 
 
 class TestHybridRetrieverInTwoRequests(RetrieverContract):

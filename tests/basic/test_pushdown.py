@@ -53,12 +53,16 @@ class TestRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
         return HybridRetriever(
-            Fusing(sample_nodes(MODEL)), embed_model=MODEL, top_k=5, pushdown=True
+            Fusing(sample_nodes(MODEL)),
+            embed_model=MODEL,
+            top_k=5,
+            fusion=RRF(),
+            pushdown=True,
         )
 
 
 def hybrid(backend: FakeBackend, **options: Any) -> HybridRetriever:
-    return HybridRetriever(backend, embed_model=MODEL, **options)
+    return HybridRetriever(backend, **{"embed_model": MODEL, "fusion": RRF(), **options})
 
 
 def test_the_engine_is_asked_once_for_the_best_alone() -> None:
@@ -111,7 +115,7 @@ def test_the_gate_checks_what_the_engine_fused() -> None:
 def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     backend = Fusing(sample_nodes(MODEL))
-    result = HybridRetriever(backend, embed_model=model, pushdown=True).search("annual leave")
+    result = hybrid(backend, embed_model=model, pushdown=True).search("annual leave")
     assert result.hits
     assert result.degraded
     assert not backend.asked
@@ -120,6 +124,7 @@ def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None
 @pytest.mark.parametrize(
     "options",
     [
+        {"fusion": None},
         {"fusion": WeightedSum()},
         {"fusion": RRF(weights=[2, 1])},
         {"alpha": 0.7},
@@ -180,7 +185,7 @@ class Describing(Fusing):
 
 def test_an_engine_is_not_asked_for_its_name() -> None:
     backend = Describing(sample_nodes(MODEL))
-    retriever = HybridRetriever(backend, embed_model=MODEL, pushdown=True)
+    retriever = hybrid(backend, pushdown=True)
     assert retriever.retrieve(SAMPLE_QUERIES[0])
     assert repr(retriever) == "HybridRetriever(fake, top_k=10, name='hybrid')"
     assert backend.described == 0

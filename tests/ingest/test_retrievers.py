@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 
@@ -63,12 +64,12 @@ def test_options_of_hybrid_are_refused_elsewhere(
 
 
 def test_hybrid_lets_the_engine_fuse_when_told_to(kb: KnowledgeBase) -> None:
-    ours, pushed = kb.retriever(), kb.retriever(pushdown=True)
+    ours, pushed = kb.retriever(), kb.retriever(fusion=RRF(), pushdown=True)
     assert {hit.node_id for hit in pushed.retrieve("leave")} == {
         hit.node_id for hit in ours.retrieve("leave")
     }
     with pytest.raises(UnsupportedModeError, match="does not fuse"):
-        kb.retriever(pushdown=True, alpha=0.7)
+        kb.retriever(pushdown=True, fusion=RRF(), alpha=0.7)
 
 
 def test_a_retriever_sees_what_is_added_after_it_was_made(kb: KnowledgeBase) -> None:

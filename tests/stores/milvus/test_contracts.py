@@ -10,6 +10,7 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
 from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
@@ -89,4 +90,4 @@ class TestHybridRetrieverOverAServer(RetrieverContract):
 class TestHybridRetrieverWithPushdown(RetrieverContract):
     @pytest.fixture
     def retriever(self, in_process: MilvusBackend) -> Retriever:
-        return HybridRetriever(in_process, embed_model=MODEL, pushdown=True)
+        return HybridRetriever(in_process, embed_model=MODEL, fusion=RRF(), pushdown=True)

@@ -7,6 +7,7 @@ import pytest
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
@@ -55,4 +56,5 @@ class TestHybridRetriever(RetrieverContract):
 class TestHybridRetrieverWithPushdown(RetrieverContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
-        return HybridRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5, pushdown=True)
+        backend = QdrantBackend(filled)
+        return HybridRetriever(backend, embed_model=MODEL, fusion=RRF(), pushdown=True)
