@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.backend import (
     fusing,
     ids_first,
 )
+from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
 
 
@@ -101,6 +102,16 @@ class GuardedBackend:
             UnsupportedModeError: The engine fuses nothing.
         """
         return fusing(self._backend).fused(embedding, text, _scoped(search), how)
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        """The best nodes of the best documents.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine does not group.
+        """
+        _scoped(asked.search)
+        return grouping(self._backend).grouped(asked, size)
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up."""
