@@ -9,6 +9,7 @@ from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import finite_score
 
 
 class HonoursQuery:
@@ -27,6 +28,9 @@ def retrieval(
         retriever: Ours or any other LlamaIndex retriever.
         query: What to ask it.
         top_k: How many hits to ask for; a foreign retriever always gives its own number.
+
+    Raises:
+        ScoreError: A foreign retriever gives a score that is no finite number.
     """
     if isinstance(retriever, HonoursQuery):
         hits: list[NodeWithScore] = yield _call(retriever, query.for_child(top_k=top_k))
@@ -37,6 +41,9 @@ def retrieval(
     )
     # Not heard on its way: its parts know no scope either, and several of them may talk at once.
     foreign = yield from heard(call(_call(retriever, bundle)), None)
+    for hit in foreign:
+        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
+            finite_score(hit.node.node_id, hit.score)
     return _visible(foreign, query, type(retriever).__name__)
 
 
