@@ -19,6 +19,7 @@ from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
 from llama_retrieval_ext.stages.algebra.rewriting import rewritten
 from llama_retrieval_ext.stages.algebra.shape import expression, name_of
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 PIPELINE: Final = "pipeline"
 
@@ -81,6 +82,8 @@ class Pipeline(Retriever):
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
             hits = yield from step(repr(stage), stage.refine(query, hits))
+        if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
+            hits = in_order(hits)
         return hits[: query.top_k]
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:

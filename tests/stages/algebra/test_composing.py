@@ -327,3 +327,10 @@ def test_mermaid_escapes_quotes() -> None:
 
 def test_a_composite_is_a_retriever_of_llama_index() -> None:
     assert isinstance(deep(), BaseRetriever)
+
+
+def test_hits_of_a_foreign_retriever_without_scores_get_some_in_their_order() -> None:
+    unscored = FakeRetriever([("b", None), ("a", None), ("c", None)])
+    hits = (unscored >> Top(2)).retrieve("query")
+    assert node_ids(hits) == ["b", "a"]
+    assert all(isinstance(hit.score, float) for hit in hits)
