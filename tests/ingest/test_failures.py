@@ -217,3 +217,10 @@ def test_a_closed_knowledge_base_says_so(open_kb: Open) -> None:
 def test_transformations_that_are_none_are_named(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="transformations, got str"):
         open_kb(transformations=["sentences"])
+
+
+def test_an_empty_id_is_refused_as_nobody_could_delete_it(kb: KnowledgeBase) -> None:
+    report = kb.add([Document(id_="", text="annual leave"), Document(id_="d", text="leave")])
+    assert report.added == 1
+    assert "the id ''" in str(report.failures[""])
+    assert "the id ''" in str(kb.add([TextNode(id_="", text="leave")]).failures[""])
