@@ -26,7 +26,7 @@ from llama_retrieval_ext.ingest.place import Place, Setup, open_place
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.opening import backend_for
@@ -311,6 +311,8 @@ class KnowledgeBase:
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()
+        if scope is not None:
+            check_scope(scope)
         if self.require_scope and scope is None:
             raise ScopeRequiredError(
                 f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"

@@ -23,7 +23,7 @@ from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
@@ -72,7 +72,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         callback_manager: LlamaIndex's, for applications that still use one.
 
     Raises:
-        ConfigurationError: ``top_k`` is below 1.
+        ConfigurationError: ``top_k`` is below 1, or the scope is none.
         InvalidFilterError: The filters cannot mean anything.
     """
 
@@ -93,7 +93,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             parse_filters(filters)
         self.top_k = None if top_k is None else check_top_k(top_k)
         self.filters = filters
-        self.scope = scope
+        self.scope = None if scope is None else check_scope(scope)
         self.name = name or type(self).__name__
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -110,7 +110,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         Raises:
             ScopeError: The retriever is bound to a scope that has nothing in common with this one.
+            ConfigurationError: It is none; a copy without a scope would see everything.
         """
+        check_scope(scope)
         bound = copy.copy(self)
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
@@ -198,7 +200,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             at_once: How many are worked on side by side, at least 1.
 
         Raises:
-            ConfigurationError: ``at_once`` is below 1.
+            ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
         """
         return run(self._many(queries, at_once))
 
@@ -209,8 +211,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return await arun(self._many(queries, at_once))
 
     def _many(self, queries: Sequence[QueryType], at_once: int) -> Plan[list[list[NodeWithScore]]]:
-        if at_once < 1:
-            raise ConfigurationError(f"at_once must be at least 1, got {at_once}")
+        if isinstance(queries, str | QueryBundle):
+            raise ConfigurationError(
+                f"queries must be a list, got {queries!r}; write [...] around it"
+            )
+        if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+            raise ConfigurationError(
+                f"at_once must be a whole number of at least 1, got {at_once!r}"
+            )
         answers: list[list[NodeWithScore]] = []
         for start in range(0, len(queries), at_once):
             some = queries[start : start + at_once]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from operator import or_, rshift
+from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,7 +12,7 @@ from llama_index.core.indices.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
@@ -334,3 +335,18 @@ def test_hits_of_a_foreign_retriever_without_scores_get_some_in_their_order() ->
     hits = (unscored >> Top(2)).retrieve("query")
     assert node_ids(hits) == ["b", "a"]
     assert all(isinstance(hit.score, float) for hit in hits)
+
+
+@pytest.mark.parametrize("scope", [None, "acme", {"tenant_id": "acme"}])
+def test_a_retriever_is_bound_to_a_scope_or_not_at_all(scope: Any) -> None:
+    retriever = FixedRetriever([("a", 0.9)])
+    with pytest.raises(ConfigurationError, match="write Scope"):
+        retriever.for_scope(scope)
+    with pytest.raises(ConfigurationError, match="write Scope"):
+        retriever.search("query", scope=scope or "acme")
+
+
+@pytest.mark.parametrize("queries", ["annual leave", Query("annual leave")])
+def test_one_query_is_not_taken_for_a_list_of_its_letters(queries: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a list"):
+        FixedRetriever([("a", 0.9)]).retrieve_many(queries)
