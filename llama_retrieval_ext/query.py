@@ -210,9 +210,22 @@ def check_top_k(top_k: int) -> int:
     Raises:
         ConfigurationError: It is below 1 or not a whole number.
     """
-    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-        raise ConfigurationError(f"top_k must be a whole number of at least 1, got {top_k!r}")
-    return top_k
+    return check_count(top_k, "top_k")
+
+
+def check_count(count: int, what: str) -> int:
+    """The same number, if it can count something of which there is at least one.
+
+    Args:
+        count: The number.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is below 1 or not a whole number.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ConfigurationError(f"{what} must be a whole number of at least 1, got {count!r}")
+    return count
 
 
 def check_timeout_s(timeout_s: float, what: str = "timeout_s") -> float:

@@ -47,6 +47,14 @@ class CircuitBreaker:
         self._in_a_row = 0
         self._retry_at: float | None = None
 
+    # A copy, perhaps in another process, has seen no failure yet, and a lock cannot be copied.
+    def __getstate__(self) -> dict[str, object]:
+        kept = {name: value for name, value in vars(self).items() if name != "_lock"}
+        return {**kept, "_in_a_row": 0, "_retry_at": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=Lock())
+
     @property
     def is_open(self) -> bool:
         """Whether calls are refused now."""

@@ -23,7 +23,7 @@ from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, check_count, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
@@ -212,13 +212,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def _many(self, queries: Sequence[QueryType], at_once: int) -> Plan[list[list[NodeWithScore]]]:
         if isinstance(queries, str | QueryBundle):
-            raise ConfigurationError(
-                f"queries must be a list, got {queries!r}; write [...] around it"
-            )
-        if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
-            raise ConfigurationError(
-                f"at_once must be a whole number of at least 1, got {at_once!r}"
-            )
+            raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
+        check_count(at_once, "at_once")
         answers: list[list[NodeWithScore]] = []
         for start in range(0, len(queries), at_once):
             some = queries[start : start + at_once]

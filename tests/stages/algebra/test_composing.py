@@ -342,8 +342,6 @@ def test_a_retriever_is_bound_to_a_scope_or_not_at_all(scope: Any) -> None:
     retriever = FixedRetriever([("a", 0.9)])
     with pytest.raises(ConfigurationError, match="write Scope"):
         retriever.for_scope(scope)
-    with pytest.raises(ConfigurationError, match="write Scope"):
-        retriever.search("query", scope=scope or "acme")
 
 
 @pytest.mark.parametrize("queries", ["annual leave", Query("annual leave")])
