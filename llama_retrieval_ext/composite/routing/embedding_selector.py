@@ -42,6 +42,12 @@ class EmbeddingSelector(Selector):
         self._known: dict[str, NDArray[np.float64]] = {}
         self._lock = Lock()
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=Lock())
+
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""
         if not query.query_str.strip():
