@@ -9,7 +9,11 @@ from typing import Generic, NamedTuple, TypeVar
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.llms import LLM, CustomLLM
 
-from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    ConfigurationError,
+    DeadlineExceededError,
+)
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
@@ -93,10 +97,15 @@ class LLMWriter:
         outcomes: list[Outcome[_Said[T]]] = yield Together(tasks)
         answers = [outcome.result() for outcome in outcomes if outcome.error is None]
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if not answers and not any(isinstance(error, CircuitOpenError) for error in errors):
+        if not answers and not any(self._excused(error, limit_s) for error in errors):
             self.breaker.failed()
         _note_missing(where, answers, errors)
         return [said.value for said in answers if said.value]
+
+    def _excused(self, error: BaseException, limit_s: float) -> bool:
+        """Whether it says nothing about the model: it was not asked, or not given its time."""
+        late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
+        return late or isinstance(error, CircuitOpenError)
 
     def _limit_s(self) -> float:
         frame = current_frame()
