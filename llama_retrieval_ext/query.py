@@ -1,7 +1,6 @@
 """What is asked, and on whose behalf: `Query` and `Scope`."""
 
 import copy
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -13,6 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext.arguments import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 
@@ -143,7 +143,7 @@ class Query(QueryBundle):
             if number is not None:
                 check_top_k(number)
         if self.timeout_s is not None:
-            check_timeout_s(self.timeout_s)
+            check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
         if self.scope is not None:
             check_scope(self.scope)
         if not isinstance(self.context, Mapping):
@@ -211,36 +211,6 @@ def check_top_k(top_k: int) -> int:
         ConfigurationError: It is below 1 or not a whole number.
     """
     return check_count(top_k, "top_k")
-
-
-def check_count(count: int, what: str) -> int:
-    """The same number, if it can count something of which there is at least one.
-
-    Args:
-        count: The number.
-        what: What the argument is called.
-
-    Raises:
-        ConfigurationError: It is below 1 or not a whole number.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigurationError(f"{what} must be a whole number of at least 1, got {count!r}")
-    return count
-
-
-def check_timeout_s(timeout_s: float, what: str = "timeout_s") -> float:
-    """The same number, if it can be a time limit.
-
-    Raises:
-        ConfigurationError: It is not a positive, finite number of seconds.
-    """
-    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not is_number or not 0 < timeout_s < math.inf:
-        raise ConfigurationError(
-            f"{what} must be a positive number of seconds, got {timeout_s!r}; "
-            "for no limit leave it out"
-        )
-    return timeout_s
 
 
 def check_scope(scope: Scope) -> Scope:

@@ -3,6 +3,7 @@
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.partials import heard
@@ -14,6 +15,20 @@ from llama_retrieval_ext.ranking import finite_score
 
 class HonoursQuery:
     """Marks a retriever that honours a query's filters, scope and number of hits."""
+
+
+def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
+    """The same retriever, if it is one.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    instead = "pass a LlamaIndex retriever; an index has as_retriever()"
+    return of_type(retriever, BaseRetriever, what, instead=instead)
 
 
 def retrieval(

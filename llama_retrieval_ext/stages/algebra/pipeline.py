@@ -7,7 +7,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
@@ -53,7 +53,7 @@ class Pipeline(Retriever):
         name: str = PIPELINE,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
-        self.source = source
+        self.source = check_retriever(source, "a pipeline's source")
         self.rewrites = tuple(rewrites)
         self.refines = tuple(refines)
         check_last([*(source.refines if isinstance(source, Pipeline) else ()), *self.refines])

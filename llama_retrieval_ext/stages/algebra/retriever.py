@@ -14,6 +14,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, Query
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
+from llama_retrieval_ext.arguments import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -23,7 +24,7 @@ from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.query import Query, Scope, check_count, check_scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
@@ -72,7 +73,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         callback_manager: LlamaIndex's, for applications that still use one.
 
     Raises:
-        ConfigurationError: ``top_k`` is below 1, or the scope is none.
+        ConfigurationError: ``top_k`` is below 1, or an argument is of another type.
         InvalidFilterError: The filters cannot mean anything.
     """
 
@@ -94,7 +95,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         self.top_k = None if top_k is None else check_top_k(top_k)
         self.filters = filters
         self.scope = None if scope is None else check_scope(scope)
-        self.name = name or type(self).__name__
+        self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "_plan" in vars(cls):

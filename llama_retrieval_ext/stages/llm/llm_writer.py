@@ -1,6 +1,5 @@
 """Asks a language model for text inside a plan: in time, once, and never at the plan's cost."""
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -9,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.llms import LLM, CustomLLM
 
+from llama_retrieval_ext.arguments import check_count, check_seconds
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     ConfigurationError,
@@ -63,12 +63,9 @@ class LLMWriter:
     def __post_init__(self) -> None:
         if not isinstance(self.llm, LLM):
             raise ConfigurationError(f"pass a LlamaIndex LLM, got {self.llm!r}")
-        if not 0 < self.timeout_s < math.inf:
-            raise ConfigurationError(
-                f"timeout_s must be a positive number of seconds, got {self.timeout_s}"
-            )
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigurationError(f"max_tokens must be at least 1, got {self.max_tokens}")
+        check_seconds(self.timeout_s, "timeout_s")
+        if self.max_tokens is not None:
+            check_count(self.max_tokens, "max_tokens")
 
     def written(
         self,

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, as_hit
@@ -31,12 +32,17 @@ class Postprocessed(Refine):
     as it came.
 
     Raises:
+        ConfigurationError: An argument is of another type.
         ScoreError: While a query is answered: a score is not finite, or not of its kind.
     """
 
     postprocessor: BaseNodePostprocessor
     _: KW_ONLY
     score_kind: ScoreKind = ScoreKind.UNKNOWN
+
+    def __post_init__(self) -> None:
+        of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
+        of_type(self.score_kind, ScoreKind, "score_kind")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for what the postprocessor makes of the hits."""
