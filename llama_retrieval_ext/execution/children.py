@@ -59,7 +59,7 @@ def retrieval(
     for hit in foreign:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    return _visible(foreign, query, type(retriever).__name__)
+    return visible(foreign, query, type(retriever).__name__)
 
 
 def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithScore]]:
@@ -71,15 +71,22 @@ def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithSc
     )
 
 
-def _visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+    """The hits within the query's scope and filters; what is dropped degrades the answer.
+
+    Args:
+        hits: From something that knows neither.
+        query: What they answer.
+        name: Who found them.
+    """
     condition = query.condition
     if condition is None:
         return hits
-    visible = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(visible) < len(hits):
+    seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(seen) < len(hits):
         note_degraded(
             name,
-            f"{len(hits) - len(visible)} of {len(hits)} hits were outside the query's scope or "
+            f"{len(hits) - len(seen)} of {len(hits)} hits were outside the query's scope or "
             f"filters, which {name} does not know; they were dropped",
         )
-    return visible
+    return seen
