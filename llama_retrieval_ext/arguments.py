@@ -1,6 +1,7 @@
 """Checks of arguments, for those who have no type checker: once, where they come in."""
 
 import math
+import sys
 from enum import Enum
 from typing import TypeVar
 
@@ -59,12 +60,14 @@ def check_count(count: int, what: str, *, least: int = 1) -> int:
         least: The smallest it can be.
 
     Raises:
-        ConfigurationError: It is below that or not a whole number.
+        ConfigurationError: It is below that, beyond what a machine counts, or not a whole number.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise ConfigurationError(
             f"{what} must be a whole number of at least {least}, got {count!r}"
         )
+    if count > sys.maxsize:  # no engine, and no list, counts so far
+        raise ConfigurationError(f"{what} must be at most {sys.maxsize}, got {count}")
     return count
 
 

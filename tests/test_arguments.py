@@ -70,6 +70,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "half a retry": (lambda: ext.Leg("a", GOOD, retries=0.5), "retries of leg 'a'"),  # type: ignore[arg-type]
     "a breaker that never opens": (lambda: CircuitBreaker(failures=float("nan")), "failures"),  # type: ignore[arg-type]
     "a number for a name": (lambda: FixedRetriever(name=NUMBER), "name must be of type str"),
+    "more hits than can be": (lambda: ext.Query("leave", top_k=10**30), "top_k must be at most"),
     "a word for a rule": (lambda: ext.RuleSelector([WORD]), "RouteRule"),
     "a rule for no script": (lambda: ext.RouteRule("a", script="chinese"), "'han'"),
     "a rule for no length": (lambda: ext.RouteRule("a", min_length=5, max_length=2), "max_length"),
