@@ -348,3 +348,35 @@ def test_a_retriever_is_bound_to_a_scope_or_not_at_all(scope: Any) -> None:
 def test_one_query_is_not_taken_for_a_list_of_its_letters(queries: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be a list"):
         FixedRetriever([("a", 0.9)]).retrieve_many(queries)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Say() >> tenants,
+        lambda: Say() >> Say() >> tenants,
+        lambda: Twice() >> tenants >> RRF(),
+    ],
+    ids=["rewrite", "rewrites", "fan-out"],
+)
+def test_a_query_made_anew_cannot_widen_what_was_asked(make: Callable[[], Retriever]) -> None:
+    asked = Query("query", scope=Scope("acme"), filters=EN)
+    assert node_ids(make().retrieve(asked)) == ["a-en"]
+    assert node_ids(make().for_scope(Scope("globex")).retrieve("query")) == ["g-en"]
+    assert len(make().retrieve("query")) == 3
+
+
+def test_a_query_made_anew_still_asks_for_as_many_hits() -> None:
+    many = FixedRetriever([(f"n{place}", 1.0) for place in range(30)], top_k=10)
+    assert len((Say() >> many).retrieve(Query("query", top_k=20))) == 20
+
+
+class Text(Rewrite):
+    def rewrite(self, query: Query) -> Plan[Query]:
+        yield from ()
+        return query.query_str  # type: ignore[return-value]
+
+
+def test_a_rewrite_that_gives_no_query_is_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match="replace"):
+        (Text() >> tenants).retrieve("query")
