@@ -45,6 +45,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "the name of a model for MMR": (lambda: ext.MMR(embed_model=WORD), "embed_model"),
     "the name of a model for routes": (lambda: ext.EmbeddingSelector(WORD), "embed_model"),
     "no number of hits": (lambda: ext.VectorRetriever(store(), top_k=None), "top_k"),  # type: ignore[arg-type]
+    "no number of hits in memory": (lambda: ext.BM25Retriever(top_k=None), "top_k"),  # type: ignore[arg-type]
     "a word for a collapse": (lambda: ext.KeywordRetriever(store(), collapse=WORD), "Collapse"),
     "a word for a fusion": (lambda: ext.HybridRetriever(store(), fusion=WORD), "Fusion"),
     "a word for a mode": (lambda: ext.HyDERetriever(GOOD, ScriptedLLM([]), mode=WORD), "FUSED"),
