@@ -20,6 +20,8 @@ GOOD = FixedRetriever()
 INDEX: Any = VectorStoreIndex([TextNode(text="leave")], embed_model=FakeEmbedding())
 WORD: Any = "max"
 NUMBER: Any = 7
+HALF: Any = 1.5
+ROUTE = ext.Route(GOOD, "everything")
 
 
 def store() -> ext.EmbeddedVectorStore:
@@ -72,6 +74,36 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a breaker that never opens": (lambda: CircuitBreaker(failures=float("nan")), "failures"),  # type: ignore[arg-type]
     "a number for a name": (lambda: FixedRetriever(name=NUMBER), "name must be of type str"),
     "more hits than can be": (lambda: ext.Query("leave", top_k=10**30), "top_k must be at most"),
+    "a word for a selector": (lambda: ext.RouterRetriever(WORD, {"a": ROUTE}), "Selector"),
+    "a word for a router's fusion": (
+        lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, fusion=WORD),
+        "fusion must be",
+    ),
+    "half a route": (
+        lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, max_routes=HALF),
+        "max_routes",
+    ),
+    "half a route of a model": (
+        lambda: ext.LLMSelector(ScriptedLLM([]), max_routes=HALF),
+        "max_routes",
+    ),
+    "half a document": (lambda: ext.LLMRerank(ScriptedLLM([]), batch_size=HALF), "batch_size"),
+    "half a hit": (lambda: ext.FallbackRetriever(GOOD, GOOD, enough=HALF), "enough"),
+    "half a query": (lambda: ext.QueryFusionRetriever([GOOD], num_queries=HALF), "num_queries"),
+    "half a leg": (
+        lambda: ext.QueryFusionRetriever([GOOD], num_queries=1, min_success=HALF),
+        "min_success",
+    ),
+    "a profile with one stage": (lambda: ext.IntentProfile("a", refine=WORD), "refine"),
+    "a profile without weights": (lambda: ext.IntentProfile("a", weights=WORD), "weights"),
+    "a word for a tokenizer": (lambda: ext.BM25Retriever(tokenizer=WORD), "tokenizer"),
+    "a word for a promise": (
+        lambda: ext.KnowledgeBase.open(
+            "embedded::memory:", embed_model=FakeEmbedding(), require_scope=WORD
+        ),
+        "require_scope must be of type bool",
+    ),
+    "a number to copy": (lambda: ext.copy_knowledge_base(NUMBER, "embedded:./kb"), "URL"),
     "a word for a rule": (lambda: ext.RuleSelector([WORD]), "RouteRule"),
     "a rule for no script": (lambda: ext.RouteRule("a", script="chinese"), "'han'"),
     "a rule for no length": (lambda: ext.RouteRule("a", min_length=5, max_length=2), "max_length"),

@@ -9,6 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import (
@@ -132,6 +133,8 @@ class KnowledgeBase:
                 "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
                 "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
             )
+        of_type(require_scope, bool, "require_scope")
+        of_type(many_tenants, bool, "many_tenants")
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
         setup = Setup(tokenizer, many_tenants, store_params, must_exist)

@@ -13,6 +13,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.basic.bm25.arguments import Stemmer, tokenizer_for
 from llama_retrieval_ext.basic.bm25.following import DocstoreFollower
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
@@ -93,7 +94,8 @@ class BM25Retriever(Retriever):
     ) -> None:
         super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
         self.normalise = normalise
-        self._index = KeywordIndex.empty(tokenizer or Tokenizer(), Parameters(k1, b))
+        tokenizer = Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
+        self._index = KeywordIndex.empty(tokenizer, Parameters(k1, b))
         self._index.replace(nodes=nodes)
         self._follower: DocstoreFollower | None = None
 
