@@ -89,8 +89,8 @@ def parse_filters(filters: MetadataFilters) -> Condition:
         An immutable tree of `Compare`, `AllOf`, `AnyOf` and `Not`.
 
     Raises:
-        InvalidFilterError: A group is empty or has no condition, a key is odd, or a value does not
-            fit its operator; the message says what to write instead.
+        InvalidFilterError: They are none, a group is empty or has no condition, a key is odd, or a
+            value does not fit its operator; the message says what to write instead.
 
     Examples:
         >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -98,6 +98,11 @@ def parse_filters(filters: MetadataFilters) -> Condition:
         Compare(key='year', operator=<FilterOperator.EQ: '=='>, value=2024)
 
     """
+    if not isinstance(filters, MetadataFilters):
+        raise InvalidFilterError(
+            f"filters are LlamaIndex's MetadataFilters, got {filters!r}; write "
+            "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
+        )
     if not filters.filters:
         raise InvalidFilterError(
             "got an empty group of filters; to filter nothing, pass filters=None"

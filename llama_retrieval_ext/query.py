@@ -1,8 +1,7 @@
 """What is asked, and on whose behalf: `Query` and `Scope`."""
 
 import copy
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -13,6 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext.arguments import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 
@@ -44,12 +44,12 @@ class Scope:
     kb_ids: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.kb_ids, str):
+        if isinstance(self.kb_ids, str) or not isinstance(self.kb_ids, Iterable):
             raise ConfigurationError(
                 f"kb_ids must be a list of ids, got {self.kb_ids!r}; write [...]"
             )
-        object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(self.kb_ids)))
-        ids = (*self.kb_ids, *([] if self.tenant_id is None else [self.tenant_id]))
+        given = tuple(self.kb_ids)
+        ids = (*given, *([] if self.tenant_id is None else [self.tenant_id]))
         if not ids:
             raise ConfigurationError(
                 "a scope needs a tenant_id or at least one of kb_ids; "
@@ -58,6 +58,7 @@ class Scope:
         for id_ in ids:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
+        object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
 
     @property
     def condition(self) -> Condition:
@@ -114,7 +115,7 @@ class Query(QueryBundle):
         scope: Who is asking; narrows the scope a retriever is bound to.
         top_k: How many hits to return, at least 1; None for the retriever's own.
         timeout_s: Seconds for the whole answer, composites and all; None for no limit.
-        context: Whatever the application wants its own stages to see.
+        context: Whatever the application wants its own stages to see, by name.
         at_least: How many hits a composite needs of each leg to answer with ``top_k``: a leg gives
             its own number, but no fewer than these. Composites set it.
 
@@ -141,11 +142,12 @@ class Query(QueryBundle):
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_top_k(number)
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
-            raise ConfigurationError(
-                f"timeout_s must be a positive number of seconds, got {self.timeout_s}; "
-                "for no limit leave it out"
-            )
+        if self.timeout_s is not None:
+            check_seconds(self.timeout_s, "timeout_s", otherwise="for no limit leave it out")
+        if self.scope is not None:
+            check_scope(self.scope)
+        if not isinstance(self.context, Mapping):
+            raise ConfigurationError(f"context is a mapping of names, got {self.context!r}")
         self._filter = None if self.filters is None else parse_filters(self.filters)
 
     @classmethod
@@ -169,6 +171,8 @@ class Query(QueryBundle):
         context: Mapping[str, object] | None = None,
     ) -> "Query":
         """A copy that asks for less: filters and scope narrow, the rest replaces what is given."""
+        if scope is not None:
+            check_scope(scope)
         return replace(
             self,
             filters=narrowed_filters(self.filters, filters),
@@ -206,9 +210,21 @@ def check_top_k(top_k: int) -> int:
     Raises:
         ConfigurationError: It is below 1 or not a whole number.
     """
-    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-        raise ConfigurationError(f"top_k must be a whole number of at least 1, got {top_k!r}")
-    return top_k
+    return check_count(top_k, "top_k")
+
+
+def check_scope(scope: Scope) -> Scope:
+    """The same scope, if it is one: a name alone does not say whether it is a tenant's.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if not isinstance(scope, Scope):
+        raise ConfigurationError(
+            f"a scope is a Scope, got {scope!r}; write Scope('acme') for a tenant, or "
+            "Scope(kb_ids=['handbook']) for knowledge bases"
+        )
+    return scope
 
 
 def narrowed_filters(

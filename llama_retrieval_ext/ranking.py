@@ -110,7 +110,7 @@ class SearchResult:
     def _repr_html_(self) -> str:
         """What a notebook shows: the hits as a table, and what is missing."""
         rows = "".join(
-            f"<tr><td>{rank}</td><td>{hit.score:.4g}</td><td>{escape(hit.source)}</td>"
+            f"<tr><td>{rank}</td><td>{_shown_score(hit)}</td><td>{escape(hit.source)}</td>"
             f"<td>{escape(hit.node.get_content()[:_SHOWN])}</td></tr>"
             for rank, hit in enumerate(self.hits, start=1)
         )
@@ -129,6 +129,10 @@ class SearchResult:
             "trace": None if self.trace is None else self.trace.to_dict(),
             **self.details,
         }
+
+
+def _shown_score(hit: Hit) -> str:
+    return "" if hit.score is None else f"{hit.score:.4g}"
 
 
 def score_of(hit: NodeWithScore) -> float:

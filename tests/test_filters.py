@@ -306,3 +306,9 @@ def test_the_sample_conditions_try_every_operator_both_ways() -> None:
     assert counts["NE on a field that no node has"] == len(nodes)
     assert counts["IN nothing"] == counts["EQ a number written as a string"] == 0
     assert sum(0 < count < len(nodes) for count in counts.values()) > 30
+
+
+@pytest.mark.parametrize("given", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
+def test_what_are_no_filters_is_refused_with_what_to_write(given: Any) -> None:
+    with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
+        parse_filters(given)

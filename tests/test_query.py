@@ -46,6 +46,8 @@ def test_a_scope_is_a_value() -> None:
     ("tenant_id", "kb_ids", "told"),
     [
         (None, [], "needs a tenant_id or at least one of kb_ids"),
+        (None, 5, "kb_ids must be a list of ids, got 5"),
+        (None, [["a"]], "non-empty strings"),
         ("", [], "non-empty strings, got ''"),
         (" ", [], "non-empty"),
         ("acme", [""], "non-empty"),
@@ -133,6 +135,11 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
         ({"timeout_s": -1}, "timeout_s"),
         ({"timeout_s": math.nan}, "timeout_s"),
         ({"timeout_s": math.inf}, "for no limit leave it out"),
+        ({"timeout_s": "5"}, "timeout_s must be a positive number of seconds, got '5'"),
+        ({"timeout_s": True}, "timeout_s"),
+        ({"scope": "acme"}, r"got 'acme'; write Scope\('acme'\)"),
+        ({"filters": [MetadataFilter(key="lang", value="en")]}, "write MetadataFilters"),
+        ({"context": ["a"]}, "context is a mapping"),
     ],
     ids=str,
 )
@@ -146,6 +153,11 @@ def test_filters_are_checked_where_they_come_in() -> None:
         Query("leave", filters=MetadataFilters(filters=[]))
     with pytest.raises(InvalidFilterError):
         Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
+
+
+def test_a_scope_that_is_none_is_refused_before_it_is_narrowed() -> None:
+    with pytest.raises(ConfigurationError, match="got 'acme'; write Scope"):
+        Query("leave").but(scope="acme")  # type: ignore[arg-type]
 
 
 def test_the_condition_is_the_scope_and_the_filters() -> None:

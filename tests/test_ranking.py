@@ -170,3 +170,8 @@ def test_a_notebook_shows_hits_as_text_and_what_is_missing() -> None:
     shown = SearchResult([hit], (Degradation("keyword", "down"),))._repr_html_()
     assert "&lt;b&gt;25&lt;/b&gt; days" in shown
     assert "keyword: down" in shown
+
+
+def test_a_notebook_shows_a_hit_without_a_score() -> None:
+    result = SearchResult([Hit(node=TextNode(id_="n", text="the text"))])
+    assert "<td>the text</td>" in result._repr_html_()

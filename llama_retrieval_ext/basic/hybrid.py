@@ -7,6 +7,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import is_number, of_type
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.basic.vector import VectorRetriever
@@ -111,8 +112,8 @@ class HybridRetriever(StoreRetriever):
         name: str = "hybrid",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
-        self.fusion = fusion or WeightedSum()
+        self._collapse_by(collapse)
+        self.fusion = WeightedSum() if fusion is None else of_type(fusion, Fusion, "fusion")
         self._by_default = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
@@ -259,8 +260,8 @@ def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:
         raise ConfigurationError(
             f"got alpha={alpha} and a fusion with weights {fusion.weights}; give one of them"
         )
-    if not 0 <= alpha <= 1:
+    if not (is_number(alpha) and 0 <= alpha <= 1):
         raise ConfigurationError(
-            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha}"
+            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha!r}"
         )
     return (alpha, 1 - alpha)

@@ -52,7 +52,7 @@ class KeywordRetriever(StoreRetriever):
         name: str = "keyword",
     ) -> None:
         super().__init__(store, None, top_k=top_k, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
+        self._collapse_by(collapse)
         if self.backend.capabilities.keyword is None:
             raise UnsupportedModeError(
                 f"{type(self.backend.store).__name__} has no keyword search; use BM25Retriever "

@@ -2,16 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.basic.collapsing import Deep, collapsed, first_depth, for_more, settled
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.embedding import embed, embed_ahead
 from llama_retrieval_ext.execution.steps import call, step
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.refining.collapse import Collapse
@@ -20,6 +22,8 @@ from llama_retrieval_ext.stores.backend import Asked, Found, Search
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.stores.opening import Storage, source_of
+
+_MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
 
 
 class StoreRetriever(Retriever):
@@ -43,10 +47,12 @@ class StoreRetriever(Retriever):
         scope: Scope | None,
         name: str,
     ) -> None:
-        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
+        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        if embed_model is not None:
+            of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
         source = source_of(store)
         self.backend = source.backend
-        self.embed_model = embed_model or source.embed_model
+        self.embed_model = source.embed_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
@@ -58,6 +64,9 @@ class StoreRetriever(Retriever):
         outcomes = yield Together([Task(self.name, plan) for plan in plans])
         searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]
         yield from search_ahead(self.backend, searches)
+
+    def _collapse_by(self, collapse: Collapse | None) -> None:
+        self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
 
     @property
     def _embeds(self) -> bool:

@@ -54,7 +54,7 @@ class VectorRetriever(StoreRetriever):
         name: str = "vector",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
-        self.collapse = collapse
+        self._collapse_by(collapse)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         (asked,) = yield from step("embedding", self._searches(self._deep(query)))

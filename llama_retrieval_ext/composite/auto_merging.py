@@ -11,8 +11,9 @@ from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_retrieval_ext.arguments import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import MISTAKES
@@ -63,7 +64,8 @@ class AutoMergingRetriever(Retriever):
         name: Name in traces.
 
     Raises:
-        ConfigurationError: ``simple_ratio_thresh`` is out of range.
+        ConfigurationError: ``simple_ratio_thresh`` is out of range, or an argument is of another
+            type.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
@@ -83,18 +85,21 @@ class AutoMergingRetriever(Retriever):
         super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
         self._verbose = verbose
         self.object_map = objects_by_id(objects, object_map)
-        if not 0 <= simple_ratio_thresh < 1:
+        if not (is_number(simple_ratio_thresh) and 0 <= simple_ratio_thresh < 1):
             raise ConfigurationError(
-                f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh}"
+                f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh!r}"
             )
-        self.source = vector_retriever
-        self.docstore = (
+        self.source = check_retriever(vector_retriever, "vector_retriever")
+        self.docstore = of_type(
             storage_context.docstore
             if isinstance(storage_context, StorageContext)
-            else storage_context
+            else storage_context,
+            BaseDocumentStore,
+            "storage_context",
+            instead="pass a StorageContext or its docstore",
         )
         self.threshold = simple_ratio_thresh
-        self.merged_score = merged_score
+        self.merged_score = of_type(merged_score, MergedScore, "merged_score")
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

@@ -6,6 +6,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
@@ -53,10 +54,8 @@ class FallbackRetriever(Retriever):
             raise ConfigurationError(
                 f"a fallback needs at least two retrievers, got {len(retrievers)}"
             )
-        if enough < 1:
-            raise ConfigurationError(f"enough must be at least 1, got {enough}")
         self.legs = unique_legs(retrievers)
-        self.enough = enough
+        self.enough = check_count(enough, "enough")
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.composite.asked_variants import AskedVariants, note_retrievals
 from llama_retrieval_ext.composite.hyde_mode import HyDEMode
 from llama_retrieval_ext.errors import ConfigurationError
@@ -82,7 +83,7 @@ class HyDERetriever(Retriever):
                 "mode=HyDEMode.FUSED"
             )
         self.base_retriever = base_retriever
-        self.mode = mode
+        self.mode = of_type(mode, HyDEMode, "mode")
         stage = (HyDE if mode is HyDEMode.MEAN else HyDEFanOut)(
             llm,
             n=hyde_queries,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import check_count, of_type
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.composite.routing.selector import Selector
@@ -31,6 +32,9 @@ class IntentProfile:
         depth: How many hits each leg is asked for; None for its own number.
         filters: Further conditions on metadata.
         refine: Stages behind the fusion, such as `RuleRerank` or `ScoreDecay`.
+
+    Raises:
+        ConfigurationError: An argument is of another type.
     """
 
     description: str
@@ -38,6 +42,14 @@ class IntentProfile:
     depth: int | None = None
     filters: MetadataFilters | None = None
     refine: tuple[Refine, ...] = ()
+
+    def __post_init__(self) -> None:
+        of_type(self.weights, Mapping, "weights", instead="write {'vector': 0.7}")
+        if self.depth is not None:
+            check_count(self.depth, "depth")
+        of_type(self.refine, tuple, "refine", instead="write (stage,)")
+        for stage in self.refine:
+            of_type(stage, Refine, "each of refine")
 
 
 # Exact before the rest: a quoted phrase or an identifier outranks the words around it.

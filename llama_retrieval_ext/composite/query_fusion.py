@@ -12,6 +12,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.branches import Branches, branches
@@ -114,9 +115,7 @@ class QueryFusionRetriever(Fused):
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:
-    if num_queries < 1:
-        raise ConfigurationError(f"num_queries must be at least 1, got {num_queries}")
-    if num_queries == 1:
+    if check_count(num_queries, "num_queries") == 1:
         return None
     if llm is None:
         raise ConfigurationError(

@@ -10,8 +10,9 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
 
+from llama_retrieval_ext.arguments import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
@@ -73,11 +74,12 @@ class RecursiveRetriever(Retriever):
                 f"there is no retriever under the root id {root_id!r}; "
                 f"retriever_dict has {sorted(retriever_dict)}"
             )
-        if max_depth < 1 or max_fan_out < 1 or not 0 < decay <= 1:
-            raise ConfigurationError(
-                "max_depth and max_fan_out must be at least 1 and decay in (0, 1], "
-                f"got {max_depth}, {max_fan_out} and {decay}"
-            )
+        for id_, retriever in retriever_dict.items():
+            check_retriever(retriever, f"the retriever of {id_!r}")
+        check_count(max_depth, "max_depth")
+        check_count(max_fan_out, "max_fan_out")
+        if not (is_number(decay) and 0 < decay <= 1):
+            raise ConfigurationError(f"decay must be in (0, 1], got {decay!r}")
         self.root_id = root_id
         self._sources: Sources | None = None  # filled by a copy that `retrieve_all` makes
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
@@ -85,7 +87,7 @@ class RecursiveRetriever(Retriever):
             self._lookup,
             max_depth,
             max_fan_out,
-            policy,
+            of_type(policy, ScorePolicy, "policy"),
             decay,
             report_dangling=True,
             response_template=_checked(query_response_tmpl or DEFAULT_QUERY_RESPONSE_TMPL),

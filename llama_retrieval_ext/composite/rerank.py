@@ -6,7 +6,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query, check_top_k
@@ -63,7 +63,7 @@ class RerankRetriever(Retriever):
         name: str = "rerank",
     ) -> None:
         super().__init__(top_k=top_k, name=name)
-        self.retriever = retriever
+        self.retriever = check_retriever(retriever, "retriever")
         self.reranker = as_reranker(reranker)
         self.fetch_k = None if fetch_k is None else check_top_k(fetch_k)
         _check_room(self.reranker, top_k)

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
+from llama_retrieval_ext.arguments import check_count, check_seconds
+from llama_retrieval_ext.errors import CircuitOpenError
 
 
 class CircuitBreaker:
@@ -36,16 +37,20 @@ class CircuitBreaker:
         rest_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if failures < 1 or rest_s <= 0:
-            raise ConfigurationError(
-                f"a circuit breaker needs failures >= 1 and rest_s > 0, got {failures} and {rest_s}"
-            )
-        self.failures = failures
-        self.rest_s = rest_s
+        self.failures = check_count(failures, "failures")
+        self.rest_s = check_seconds(rest_s, "rest_s")
         self._clock = clock
         self._lock = Lock()
         self._in_a_row = 0
         self._retry_at: float | None = None
+
+    # A copy, perhaps in another process, has seen no failure yet, and a lock cannot be copied.
+    def __getstate__(self) -> dict[str, object]:
+        kept = {name: value for name, value in vars(self).items() if name != "_lock"}
+        return {**kept, "_in_a_row": 0, "_retry_at": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     @property
     def is_open(self) -> bool:

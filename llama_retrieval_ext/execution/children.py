@@ -3,16 +3,32 @@
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import finite_score
 
 
 class HonoursQuery:
     """Marks a retriever that honours a query's filters, scope and number of hits."""
+
+
+def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
+    """The same retriever, if it is one.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    instead = "pass a LlamaIndex retriever; an index has as_retriever()"
+    return of_type(retriever, BaseRetriever, what, instead=instead)
 
 
 def retrieval(
@@ -27,6 +43,9 @@ def retrieval(
         retriever: Ours or any other LlamaIndex retriever.
         query: What to ask it.
         top_k: How many hits to ask for; a foreign retriever always gives its own number.
+
+    Raises:
+        ScoreError: A foreign retriever gives a score that is no finite number.
     """
     if isinstance(retriever, HonoursQuery):
         hits: list[NodeWithScore] = yield _call(retriever, query.for_child(top_k=top_k))
@@ -37,7 +56,10 @@ def retrieval(
     )
     # Not heard on its way: its parts know no scope either, and several of them may talk at once.
     foreign = yield from heard(call(_call(retriever, bundle)), None)
-    return _visible(foreign, query, type(retriever).__name__)
+    for hit in foreign:
+        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
+            finite_score(hit.node.node_id, hit.score)
+    return visible(foreign, query, type(retriever).__name__)
 
 
 def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithScore]]:
@@ -49,15 +71,22 @@ def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithSc
     )
 
 
-def _visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+    """The hits within the query's scope and filters; what is dropped degrades the answer.
+
+    Args:
+        hits: From something that knows neither.
+        query: What they answer.
+        name: Who found them.
+    """
     condition = query.condition
     if condition is None:
         return hits
-    visible = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(visible) < len(hits):
+    seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(seen) < len(hits):
         note_degraded(
             name,
-            f"{len(hits) - len(visible)} of {len(hits)} hits were outside the query's scope or "
+            f"{len(hits) - len(seen)} of {len(hits)} hits were outside the query's scope or "
             f"filters, which {name} does not know; they were dropped",
         )
-    return visible
+    return seen

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError
 from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
 from llama_retrieval_ext.execution.pool import pool
@@ -143,6 +143,8 @@ class _Step:
         with entered(self.frame):
             try:
                 return self._ended(Outcome(_drive(self.task.plan, self.frame)))
+            except asyncio.CancelledError as error:
+                return self._cancelled(error)
             except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
                 return self._ended(Outcome(error=error))
 
@@ -159,7 +161,15 @@ class _Step:
 
     async def aoutcome_of(self, task: "asyncio.Task[Outcome[Any]]") -> Outcome[Any]:
         await asyncio.wait([task], timeout=self.frame.remaining_s())
-        return task.result() if task.done() else self._late()
+        if not task.done():
+            return self._late()
+        # Who cancels the query ends the wait above: this comes from inside the task.
+        return self._cancelled() if task.cancelled() else task.result()
+
+    def _cancelled(self, cause: BaseException | None = None) -> Outcome[Any]:
+        error = ExecutionError(f"{self.task.name!r} was cancelled, and not by who asked it")
+        error.__cause__ = cause
+        return self._ended(Outcome(error=error))
 
     def _late(self) -> Outcome[Any]:
         limit = "the time of the query" if self.by_query else f"{self.task.timeout_s} s"

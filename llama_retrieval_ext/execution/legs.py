@@ -1,6 +1,5 @@
 """Legs, the named children of composites; `ask` runs them and lives with those that fail."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TypeAlias
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import check_count, check_seconds, is_number, of_type
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
@@ -25,7 +25,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
@@ -64,7 +64,7 @@ class Leg:
         breaker: Leaves it alone for a while when it keeps failing.
 
     Raises:
-        ConfigurationError: A value is out of range.
+        ConfigurationError: A value is out of range or of another type.
     """
 
     name: str
@@ -78,21 +78,22 @@ class Leg:
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if not of_type(self.name, str, "the name of a leg"):
             raise ConfigurationError("a leg needs a name")
-        if not (math.isfinite(self.weight) and self.weight >= 0):
+        whose = f"of leg {self.name!r}"
+        check_retriever(self.retriever, f"the retriever {whose}")
+        of_type(self.breaker, CircuitBreaker, f"the breaker {whose}")
+        if not (is_number(self.weight) and self.weight >= 0):
             raise ConfigurationError(
-                f"the weight of leg {self.name!r} must be finite and not negative, "
-                f"got {self.weight}"
+                f"the weight {whose} must be finite and not negative, got {self.weight!r}"
             )
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
+        if self.timeout_s is not None:
+            otherwise = "for no limit leave it out"
+            check_seconds(self.timeout_s, f"timeout_s {whose}", otherwise=otherwise)
+        check_count(self.retries, f"retries {whose}", least=0)
+        if not (is_number(self.backoff_s) and self.backoff_s >= 0):
             raise ConfigurationError(
-                f"timeout_s of leg {self.name!r} must be a positive number of seconds, "
-                f"got {self.timeout_s}; for no limit leave it out"
-            )
-        if self.retries < 0 or self.backoff_s < 0:
-            raise ConfigurationError(
-                f"retries and backoff_s of leg {self.name!r} cannot be negative"
+                f"backoff_s {whose} must be a number of seconds, 0 or more, got {self.backoff_s!r}"
             )
         if self.top_k is not None:
             check_top_k(self.top_k)

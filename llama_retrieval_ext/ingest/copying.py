@@ -15,6 +15,7 @@ from llama_retrieval_ext.ingest.manifest import Manifest
 from llama_retrieval_ext.ingest.opening import opened_ledger
 from llama_retrieval_ext.ingest.place import Setup, in_memory, missing, open_place
 from llama_retrieval_ext.ingest.progress import progress
+from llama_retrieval_ext.stores.opening import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -84,6 +85,8 @@ def copy_knowledge_base(
 
 
 def _check_places(source_url: str, target_url: str) -> None:
+    for url in (source_url, target_url):
+        check_url(url)
     source, target = Location.of(source_url), Location.of(target_url)
     if target.is_in_memory:
         raise in_memory(target_url)

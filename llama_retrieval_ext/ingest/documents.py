@@ -106,6 +106,8 @@ def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
     for id_ in (*key, *ids):
         if "\0" in id_ or id_.encode("utf-8", "ignore").decode() != id_:
             raise ConfigurationError(f"the id {id_!r} is not text that can be stored; give another")
+    if not key.ref or "" in ids:
+        raise ConfigurationError("the id '' is empty; give another, by which it can be deleted")
     if len(set(ids)) < len(ids):
         twice = next(id_ for id_ in ids if ids.count(id_) > 1)
         raise DuplicateNodeError(

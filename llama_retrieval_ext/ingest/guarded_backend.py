@@ -88,16 +88,6 @@ class GuardedBackend:
         """
         return ids_first(self._backend).best_of_both(embedding, text, _scoped(search), choose)
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
-        """The best nodes of the best documents.
-
-        Raises:
-            ScopeRequiredError: The search has no scope.
-            UnsupportedModeError: The engine does not go by documents.
-        """
-        _scoped(asked.search)
-        return grouping(self._backend).grouped(asked, size)
-
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Found]]:
@@ -108,6 +98,16 @@ class GuardedBackend:
             UnsupportedModeError: The engine fuses nothing.
         """
         return fusing(self._backend).fused(embedding, text, _scoped(search), how)
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        """The best nodes of the best documents.
+
+        Raises:
+            ScopeRequiredError: The search has no scope.
+            UnsupportedModeError: The engine does not group.
+        """
+        _scoped(asked.search)
+        return grouping(self._backend).grouped(asked, size)
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up."""

@@ -9,6 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import (
@@ -29,7 +30,7 @@ from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
 from llama_retrieval_ext.ingest.splitting import Splitter
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.opening import backend_for
@@ -140,6 +141,8 @@ class KnowledgeBase:
                 "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
                 "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
             )
+        of_type(require_scope, bool, "require_scope")
+        of_type(many_tenants, bool, "many_tenants")
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
         setup = Setup(tokenizer, many_tenants, store_params, must_exist)
@@ -430,6 +433,8 @@ class KnowledgeBase:
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()
+        if scope is not None:
+            check_scope(scope)
         if self.require_scope and scope is None:
             raise ScopeRequiredError(
                 f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"

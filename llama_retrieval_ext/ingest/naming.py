@@ -14,6 +14,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
 )
 
+from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.ingest.documents import DocumentKey
 
 # Of this package's chunks; made up once, never to change.
@@ -30,10 +31,19 @@ def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
     Args:
         nodes: What the transformations made of the document, in order.
         key: The document; each node gets it as its source.
+
+    Raises:
+        DuplicateNodeError: Two nodes have the same id.
     """
     seen: Counter[str] = Counter()
     ids: dict[str, str] = {}
     for node in nodes:
+        if node.node_id in ids:
+            raise DuplicateNodeError(
+                f"the transformations gave two nodes of document {key.ref!r} the id "
+                f"{node.node_id!r}; each must be a node of its own",
+                node.node_id,
+            )
         text = node.get_content(MetadataMode.NONE)
         ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
         seen[text] += 1

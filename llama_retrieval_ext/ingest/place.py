@@ -20,7 +20,7 @@ from llama_retrieval_ext.ingest.schema import SCHEMA
 from llama_retrieval_ext.ingest.write_lock import WriteLock, lock_of
 from llama_retrieval_ext.stores.collection_store import CollectionStore
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.opening import open_store
+from llama_retrieval_ext.stores.opening import check_url, open_store
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 LEDGER = "ledger.sqlite3"
@@ -98,6 +98,7 @@ def open_place(url: str, setup: Setup) -> Place:
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
     """
+    check_url(url)
     location = Location.of(url)
     if location.collection.endswith(_SUFFIX):
         raise ConfigurationError(

@@ -39,8 +39,8 @@ def build_retriever(
     Raises:
         ConfigurationError: There is no such kind, or it cannot be set up so.
     """
-    if kind not in _KINDS:
-        near = difflib.get_close_matches(kind, _KINDS, n=1)
+    if kind not in list(_KINDS):
+        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"

@@ -1,5 +1,6 @@
 """The gate behind every search of a store: what does not belong goes no further."""
 
+import logging
 from collections.abc import Sequence
 
 from llama_retrieval_ext.errors import ScopeViolationError
@@ -7,6 +8,8 @@ from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stores.backend import Backend, Found
+
+_logger = logging.getLogger(__name__)
 
 
 def gated(
@@ -32,13 +35,18 @@ def gated(
     if len(passed) < len(hits):
         kept = {id(hit) for hit in passed}
         dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
-        message = (
+        told = (
             f"{type(backend.store).__name__} returned {len(dropped)} of {len(hits)} hits from "
-            f"outside the query's scope or filters: {', '.join(dropped[:5])}; they were dropped. "
-            "This is a defect of the store or its integration; to get the other hits all the same, "
-            "give its backend drop_violations=True"
+            "outside the query's scope or filters"
         )
+        named = f"{told}: {', '.join(dropped[:5])}; they were dropped"
         if not backend.drop_violations:
-            raise ScopeViolationError(message, dropped)
-        note_degraded(source, message)
+            raise ScopeViolationError(
+                f"{named}. This is a defect of the store or its integration; to get the other "
+                "hits all the same, give its backend drop_violations=True",
+                dropped,
+            )
+        # The answer goes to whoever asked, and may not name what they must not see.
+        _logger.warning(named)
+        note_degraded(source, f"{told}; they were dropped")
     return passed

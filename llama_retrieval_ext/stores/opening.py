@@ -76,6 +76,7 @@ def open_store(
         0
 
     """
+    check_url(url)
     scheme, _, place = url.partition(":")
     _check_host(scheme, place)
     if place and scheme == _EMBEDDED:
@@ -134,6 +135,16 @@ def _opening_of(engine: str) -> tuple[ModuleType, str]:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
         raise MissingDependencyError(engine.capitalize(), engine) from error
+
+
+def check_url(url: str) -> None:
+    """Nothing, if it can be a URL.
+
+    Raises:
+        ConfigurationError: It is no text, or text that no file and no host can be called.
+    """
+    if not isinstance(url, str) or "\0" in url:
+        raise ConfigurationError(f"a store is named by a URL, got {url!r}; write 'embedded:./kb'")
 
 
 def source_of(storage: Storage) -> Source:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.core.postprocessor import MetadataReplacementPostProcessor
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, TextNode
 
 from llama_retrieval_ext.basic.bm25 import BM25Retriever
@@ -37,11 +40,11 @@ def test_equal_scores_come_by_node_id_also_at_the_cut() -> None:
         assert node_ids(hits) == [f"{number:02}" for number in range(top_k)]
 
 
-def test_hits_carry_the_very_nodes_and_the_name() -> None:
+def test_hits_carry_the_nodes_and_the_name() -> None:
     (node,) = nodes = _nodes(n="words")
     (hit,) = BM25Retriever(nodes, name="words").retrieve("words")
     assert isinstance(hit, Hit)
-    assert hit.node is node
+    assert hit.node == node
     assert hit.source == "words"
 
 
@@ -170,3 +173,19 @@ def test_a_scope_is_narrowed_by_that_of_the_query() -> None:
     handbook = Query("parse_filters leave", scope=Scope("acme", kb_ids=["handbook"]))
     assert "acme-code" in node_ids(retriever.retrieve("parse_filters leave"))
     assert "acme-code" not in node_ids(retriever.retrieve(handbook))
+
+
+def test_what_is_done_to_a_hit_does_not_reach_the_index() -> None:
+    node = TextNode(id_="n", text="annual leave", metadata={"tenant_id": "acme", "window": "all"})
+    retriever = BM25Retriever([node])
+    engine = RetrieverQueryEngine.from_args(
+        retriever,
+        llm=MockLLM(),
+        node_postprocessors=[MetadataReplacementPostProcessor(target_metadata_key="window")],
+    )
+    assert engine.query("leave").source_nodes[0].text == "all"  # it changes the nodes it gets
+    (hit,) = retriever.retrieve("leave")
+    assert hit.text == "annual leave"
+    hit.node.metadata["tenant_id"] = "globex"
+    assert len(retriever.for_scope(Scope("acme")).retrieve("leave")) == 1
+    assert node.metadata["tenant_id"] == "acme"

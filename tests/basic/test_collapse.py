@@ -12,9 +12,10 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.errors import ScopeRequiredError, ScopeViolationError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.refining.collapse import Collapse
@@ -185,3 +186,14 @@ def test_many_queries_get_what_each_alone_gets() -> None:
     for retriever in retrievers(FakeBackend(sample_nodes(MODEL)), top_k=3, collapse=Collapse()):
         alone = [node_ids(retriever.retrieve(query)) for query in queries]
         assert list(map(node_ids, retriever.retrieve_many(queries))) == alone
+
+
+def test_a_knowledge_base_that_requires_a_scope_goes_by_documents_too() -> None:
+    nodes = [of("mine", "m1", "annual leave", tenant_id="acme"), of("other", "o1", "annual leave")]
+    backend = Grouping(nodes)
+    retriever = KeywordRetriever(GuardedBackend(backend), collapse=Collapse(), top_k=2)
+    scoped = retriever.for_scope(Scope("acme"))
+    assert [hit.node_id for hit in scoped.retrieve("annual leave")] == ["m1"]
+    assert backend.asked == 1
+    with pytest.raises(ScopeRequiredError):
+        retriever.retrieve("annual leave")

@@ -396,7 +396,7 @@ def test_f16_what_cannot_work_is_refused_at_construction() -> None:
         ({"mode": "best"}, "no fusion mode 'best'; use one of reciprocal_rerank"),
         ({"mode": RRF(), "retriever_weights": [1]}, "give the weights to the fusion"),
         ({"similarity_top_k": 0}, "top_k"),
-        ({"num_queries": 0}, "num_queries must be at least 1"),
+        ({"num_queries": 0}, "num_queries must be a whole number"),
         ({"min_success": 2}, "min_success"),
     ):
         with pytest.raises(ConfigurationError, match=problem):

@@ -1,6 +1,8 @@
 """Selectors by themselves: rules, embeddings, and one after the other."""
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -216,3 +218,11 @@ def test_a_cascade_of_nothing_is_refused_and_one_shows_itself() -> None:
     assert repr(cascade) == (
         "CascadeSelector(RuleSelector([]), EmbeddingSelector(margin=0.1, min_similarity=0.0))"
     )
+
+
+def test_a_selector_by_embedding_can_be_copied_and_pickled() -> None:
+    selector = EmbeddingSelector(FakeEmbedding())
+    for again in (copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
+        assert repr(again) == repr(selector)
+        plans = [each.select(Query("sick leave"), CHOICES) for each in (again, selector)]
+        assert run(plans[0]) == run(plans[1])

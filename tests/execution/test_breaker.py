@@ -119,5 +119,5 @@ def test_of_many_threads_one_may_try(breaker: CircuitBreaker, clock: Clock) -> N
 
 @pytest.mark.parametrize(("failures", "rest_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
 def test_one_that_cannot_work_is_refused(failures: int, rest_s: float) -> None:
-    with pytest.raises(ConfigurationError, match="failures >= 1 and rest_s > 0"):
+    with pytest.raises(ConfigurationError, match=r"failures must|rest_s must"):
         CircuitBreaker(failures=failures, rest_s=rest_s)

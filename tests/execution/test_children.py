@@ -164,3 +164,13 @@ def test_ours_that_is_bound_to_another_scope_refuses(fused: Composite, search: S
     ours = Remembers().for_scope(Scope("globex"))
     with pytest.raises(PermissionError, match="nothing in common"):
         search(fused(ours, FakeRetriever()), Query("query", scope=ACME))
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_foreign_leg_with_a_score_that_is_no_number_is_left_out_and_reported(
+    fused: Composite, search: Search, score: float
+) -> None:
+    odd = Leg("odd", FakeRetriever([("a", score), ("b", 0.5)]))
+    result = search(fused(odd, FakeRetriever([("c", 0.9)])), "query")
+    assert node_ids(result.hits) == ["c"]
+    assert "node 'a' has the score" in result.degraded[0].reason

@@ -279,6 +279,17 @@ def test_a_leg_that_raises_stop_iteration_fails_like_any_other(
     assert "StopIteration" in result.degraded[0].reason
 
 
+@pytest.mark.parametrize("leg", [FakeRetriever, FakeAsyncRetriever])
+def test_a_leg_that_is_cancelled_by_something_of_its_own_fails_like_any_other(
+    fused: Composite, search_anywhere: Search, leg: type[FakeRetriever]
+) -> None:
+    own = leg(error=asyncio.CancelledError("a connection was closed"))
+    result = search_anywhere(fused(Leg("own", own), FakeRetriever([("a", 0.9)])), "query")
+    assert node_ids(result.hits) == ["a"]
+    assert [part.where for part in result.degraded] == ["own"]
+    assert "was cancelled" in result.degraded[0].reason
+
+
 def test_it_works_in_a_thread(fused: Composite) -> None:
     retriever = fused(FakeRetriever([("a", 0.5)]), FakeRetriever([("b", 0.4)]))
     found: list[list[str]] = []

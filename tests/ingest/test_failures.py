@@ -217,3 +217,23 @@ def test_a_closed_knowledge_base_says_so(open_kb: Open) -> None:
 def test_transformations_that_are_none_are_named(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="transformations, got str"):
         open_kb(transformations=["sentences"])
+
+
+def test_an_empty_id_is_refused_as_nobody_could_delete_it(kb: KnowledgeBase) -> None:
+    report = kb.add([Document(id_="", text="annual leave"), Document(id_="d", text="leave")])
+    assert report.added == 1
+    assert "the id ''" in str(report.failures[""])
+    assert "the id ''" in str(kb.add([TextNode(id_="", text="leave")]).failures[""])
+
+
+def test_a_transformation_that_repeats_a_node_fails_the_document_alone(open_kb: Open) -> None:
+    class Repeats(TransformComponent):
+        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+            return [
+                each for node in nodes for each in [node] * (2 if node.get_content() == "x" else 1)
+            ]
+
+    kb = open_kb(transformations=[Repeats()])
+    report = kb.add([Document(id_="twice", text="x"), Document(id_="once", text="y")])
+    assert report.added == 1
+    assert isinstance(report.failures["twice"], DuplicateNodeError)

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
@@ -181,3 +182,17 @@ def test_one_that_requires_none_may_be_opened_more_strictly(open_kb: Open) -> No
     with open_kb(require_scope=True) as strict, pytest.raises(ScopeRequiredError):
         strict.count()
     assert open_kb().count() == 0
+
+
+def test_a_scope_that_is_none_is_refused_with_what_to_write(kb: KnowledgeBase) -> None:
+    wrong: Any = "acme"
+    calls: list[Callable[[], object]] = [
+        lambda: kb.add([Document(text="x")], scope=wrong),
+        lambda: kb.delete("d", scope=wrong),
+        lambda: kb.documents(scope=wrong),
+        lambda: kb.count(scope=wrong),
+        lambda: kb.retriever(scope=wrong),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=r"write Scope\('acme'\)"):
+            call()

@@ -46,13 +46,17 @@ def test_what_does_not_is_an_error_that_names_it(tenant: str | None) -> None:
     assert caught.value.node_ids == (f"1-{tenant}",)
 
 
-def test_where_that_was_asked_for_it_is_dropped_and_told() -> None:
+def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with entered(Frame(Session())) as frame:
         hits = gated(found("globex", "acme"), ACME, backend=LENIENT, source="vector")
     assert node_ids(hits) == ["1-acme"]
     (told,) = frame.session.degraded
     assert told.where == "vector"
-    assert "0-globex" in told.reason
+    assert "1 of 2 hits" in told.reason
+    assert "0-globex" not in told.reason  # it goes to whoever asked, who may not see even its id
+    assert "0-globex" in caplog.text
 
 
 def test_filters_are_checked_like_scopes() -> None:

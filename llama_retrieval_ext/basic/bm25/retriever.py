@@ -13,6 +13,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.basic.bm25.arguments import Stemmer, tokenizer_for
 from llama_retrieval_ext.basic.bm25.following import DocstoreFollower
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
@@ -25,7 +26,7 @@ from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalise.min_max import min_max
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stores.backend import Found
@@ -91,9 +92,10 @@ class BM25Retriever(Retriever):
         b: float = 0.75,
         name: str = "bm25",
     ) -> None:
-        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
+        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
         self.normalise = normalise
-        self._index = KeywordIndex.empty(tokenizer or Tokenizer(), Parameters(k1, b))
+        tokenizer = Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
+        self._index = KeywordIndex.empty(tokenizer, Parameters(k1, b))
         self._index.replace(nodes=nodes)
         self._follower: DocstoreFollower | None = None
 
@@ -342,4 +344,9 @@ class BM25Retriever(Retriever):
         if self.normalise:
             scores = min_max({each.node_id: each.score for each in found})
             found = [Found(each.node, scores[each.node_id]) for each in found]
-        return [Hit(node=each.node, score=each.score, source=self.name) for each in found]
+        return [Hit(node=_own(each.node), score=each.score, source=self.name) for each in found]
+
+
+def _own(node: BaseNode) -> BaseNode:
+    # LlamaIndex's postprocessors change text and metadata of the nodes they get; these are indexed.
+    return node.model_copy(update={"metadata": dict(node.metadata)})

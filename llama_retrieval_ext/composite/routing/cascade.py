@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
@@ -27,7 +28,7 @@ class CascadeSelector(Selector):
     def __init__(self, *selectors: Selector) -> None:
         if not selectors:
             raise ConfigurationError("a cascade needs at least one selector")
-        self.selectors = selectors
+        self.selectors = tuple(of_type(each, Selector, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if each of them can pick among these routes."""

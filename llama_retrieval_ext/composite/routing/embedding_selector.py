@@ -7,6 +7,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from numpy.typing import NDArray
 
+from llama_retrieval_ext.arguments import is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
@@ -31,16 +32,23 @@ class EmbeddingSelector(Selector):
     def __init__(
         self, embed_model: BaseEmbedding, *, margin: float = 0.0, min_similarity: float = 0.0
     ) -> None:
-        if margin < 0 or not -1 <= min_similarity <= 1:
+        numbers = is_number(margin) and is_number(min_similarity)
+        if not numbers or margin < 0 or not -1 <= min_similarity <= 1:
             raise ConfigurationError(
                 "margin must be 0 or more and min_similarity between -1 and 1, "
-                f"got {margin} and {min_similarity}"
+                f"got {margin!r} and {min_similarity!r}"
             )
-        self.embed_model = embed_model
+        self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
         self.margin = margin
         self.min_similarity = min_similarity
         self._known: dict[str, NDArray[np.float64]] = {}
         self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.llm.llm_prompt import filled
@@ -45,9 +45,7 @@ class LLMSelector(Selector):
     """
 
     def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
-        if max_routes < 1:
-            raise ConfigurationError(f"max_routes must be at least 1, got {max_routes}")
-        self.max_routes = max_routes
+        self.max_routes = check_count(max_routes, "max_routes")
         self._writer = LLMWriter(llm, timeout_s)
 
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:

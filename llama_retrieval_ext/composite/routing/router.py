@@ -12,6 +12,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
+from llama_retrieval_ext.arguments import check_count, of_type
 from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
@@ -94,12 +95,12 @@ class RouterRetriever(Retriever):
         self.object_map = objects_by_id(objects, object_map)
         if isinstance(selector, BaseSelector):
             selector = ForeignSelector(selector)
-        self.selector = selector
+        self.selector = of_type(selector, Selector, "selector")
         self.legs, self.choices = _routes(retriever_tools)
         selector.check(self.choices)
         self.fallback = fallback
-        self.max_routes = max_routes
-        self.fusion = fusion or RRF()
+        self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
+        self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
         self.weigh_by_confidence = weigh_by_confidence
         weights = [leg.weight for leg in self.legs.values()]
         self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
@@ -107,8 +108,6 @@ class RouterRetriever(Retriever):
             raise ConfigurationError(
                 f"the fallback {fallback!r} is no route; there are {[*self.legs]}"
             )
-        if max_routes is not None and max_routes < 1:
-            raise ConfigurationError(f"max_routes must be at least 1, got {max_routes}")
 
     @classmethod
     def from_defaults(

@@ -4,11 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llama_retrieval_ext.arguments import check_count, is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.text.language import dominant_script
+from llama_retrieval_ext.text.scripts import RANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,16 @@ class RouteRule:
                 f"the rule for {self.route!r} names no condition; "
                 "for a route that is always right, make it the router's fallback"
             )
-        if not 0 < self.confidence <= 1:
-            raise ConfigurationError(f"confidence must be in (0, 1], got {self.confidence}")
+        if not (is_number(self.confidence) and 0 < self.confidence <= 1):
+            raise ConfigurationError(f"confidence must be in (0, 1], got {self.confidence!r}")
+        if self.script not in (None, "none", *RANGES):
+            raise ConfigurationError(
+                f"no query is written in the script {self.script!r}; write one of "
+                f"{', '.join(map(repr, RANGES))}"
+            )
+        check_count(self.min_length, "min_length", least=0)
+        if self.max_length is not None:
+            check_count(self.max_length, "max_length", least=self.min_length)
         try:
             re.compile(self.pattern or "")
         except re.error as error:
@@ -87,7 +97,7 @@ class RuleSelector(Selector):
     """
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
-        self.rules = tuple(rules)
+        self.rules = tuple(of_type(rule, RouteRule, "a rule") for rule in rules)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if there are the routes that the rules name.

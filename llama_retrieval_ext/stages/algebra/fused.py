@@ -6,6 +6,7 @@ from typing import Final
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
@@ -59,7 +60,7 @@ class Fused(Retriever):
         self.min_success = min_success
         legs = branches.legs
         _check_order(legs, fusion)
-        if not 0 <= min_success <= len(legs):
+        if check_count(min_success, "min_success", least=0) > len(legs):
             raise ConfigurationError(
                 f"min_success must be between 0 and the number of legs, {len(legs)}, "
                 f"got {min_success}"

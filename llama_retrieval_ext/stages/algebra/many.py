@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from llama_index.core.schema import NodeWithScore, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
@@ -27,10 +28,11 @@ def answers(
         at_once: How many are worked on side by side.
 
     Raises:
-        ConfigurationError: ``at_once`` is below 1.
+        ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
     """
-    if at_once < 1:
-        raise ConfigurationError(f"at_once must be at least 1, got {at_once}")
+    if isinstance(queries, str | QueryBundle):
+        raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
+    check_count(at_once, "at_once")
     found: list[list[NodeWithScore]] = []
     for start in range(0, len(queries), at_once):
         some = queries[start : start + at_once]

@@ -7,7 +7,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.execution.children import retrieval
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
@@ -19,6 +19,7 @@ from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
 from llama_retrieval_ext.stages.algebra.rewriting import rewritten
 from llama_retrieval_ext.stages.algebra.shape import expression, name_of
+from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 PIPELINE: Final = "pipeline"
 
@@ -52,7 +53,7 @@ class Pipeline(Retriever):
         name: str = PIPELINE,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
-        self.source = source
+        self.source = check_retriever(source, "a pipeline's source")
         self.rewrites = tuple(rewrites)
         self.refines = tuple(refines)
         check_last([*(source.refines if isinstance(source, Pipeline) else ()), *self.refines])
@@ -81,6 +82,8 @@ class Pipeline(Retriever):
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
             hits = yield from step(repr(stage), stage.refine(query, hits))
+        if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
+            hits = in_order(hits)
         return hits[: query.top_k]
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:

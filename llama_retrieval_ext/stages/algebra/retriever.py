@@ -12,6 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -20,7 +21,7 @@ from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, curre
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.many import answers
 from llama_retrieval_ext.stages.algebra.operand import Operand
@@ -59,7 +60,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         callback_manager: LlamaIndex's, for applications that still use one.
 
     Raises:
-        ConfigurationError: ``top_k`` is below 1.
+        ConfigurationError: ``top_k`` is below 1, or an argument is of another type.
         InvalidFilterError: The filters cannot mean anything.
     """
 
@@ -80,8 +81,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             parse_filters(filters)
         self.top_k = None if top_k is None else check_top_k(top_k)
         self.filters = filters
-        self.scope = scope
-        self.name = name or type(self).__name__
+        self.scope = None if scope is None else check_scope(scope)
+        self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         if "_plan" in vars(cls):
@@ -97,7 +98,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         Raises:
             ScopeError: The retriever is bound to a scope that has nothing in common with this one.
+            ConfigurationError: It is none; a copy without a scope would see everything.
         """
+        check_scope(scope)
         bound = copy.copy(self)
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
@@ -185,7 +188,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             at_once: How many are worked on side by side, at least 1.
 
         Raises:
-            ConfigurationError: ``at_once`` is below 1.
+            ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
         """
         return run(answers(self, queries, at_once=at_once))
 

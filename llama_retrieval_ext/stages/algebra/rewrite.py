@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Rewrite(Operand, ABC):
     """Makes another query of a query: ``rewrite >> retriever``.
 
-    The retriever gets the rewritten query; stages behind it go on with the one that was asked.
+    The retriever gets the rewritten query; stages behind it go on with the one that was asked. The
+    scope and the filters of the one that was asked hold for both.
     """
 
     @abstractmethod

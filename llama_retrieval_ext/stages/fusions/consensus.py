@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
 from llama_retrieval_ext.stages.fusions.rrf import RRF
@@ -29,6 +30,7 @@ class Consensus(Fusion):
 
     def __post_init__(self) -> None:
         in_at_least([], at_least=self.at_least)  # checks it
+        of_type(self.fusion, Fusion, "fusion")
         object.__setattr__(self, "weights", self.fusion.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:

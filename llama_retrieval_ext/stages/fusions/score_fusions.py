@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
@@ -26,6 +27,9 @@ class Max(Fusion):
 
     weights: Weights = None
     unscored: Unscored = Unscored.REFUSE
+
+    def __post_init__(self) -> None:
+        of_type(self.unscored, Unscored, "unscored")
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times raw score."""
@@ -60,6 +64,8 @@ class CombMNZ(Fusion):
     unscored: Unscored = Unscored.REFUSE
 
     def __post_init__(self) -> None:
+        of_type(self.unscored, Unscored, "unscored")
+        of_type(self.normalise, Normalisation, "normalise")
         if self.normalise in (Normalisation.Z_SCORE, Normalisation.DISTRIBUTION_BASED_UNCUT):
             raise ConfigurationError(
                 "CombMNZ multiplies scores by the number of legs, which makes negative ones worse "

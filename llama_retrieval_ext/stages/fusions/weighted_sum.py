@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
@@ -25,7 +26,8 @@ class WeightedSum(Fusion):
     every score.
 
     Raises:
-        ConfigurationError: While a query is answered: there are scales by name, and none for a leg.
+        ConfigurationError: A scale is none; while a query is answered: there are scales by name,
+            and none for a leg.
 
     Source:
         `llama_retrieval_ext.formulas.weighted_sum`.
@@ -44,6 +46,12 @@ class WeightedSum(Fusion):
     weights: Weights = None
     normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
     unscored: Unscored = Unscored.REFUSE
+
+    def __post_init__(self) -> None:
+        of_type(self.unscored, Unscored, "unscored")
+        by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
+        for leg, scale in by_leg.items():
+            of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""

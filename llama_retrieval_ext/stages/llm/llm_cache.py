@@ -26,6 +26,13 @@ class AnswerCache:
         self._said: OrderedDict[Hashable, str] = OrderedDict()
         self._in_the_making: dict[Hashable, Memo] = {}
 
+    # A copy, perhaps in another process, has heard nothing: a model is known by its id.
+    def __getstate__(self) -> dict[str, object]:
+        return {"size": self.size}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        AnswerCache.__init__(self, **state)
+
     def known(self, key: Hashable) -> str | None:
         """The answer that is kept; None where there is none."""
         with self._lock:

@@ -1,6 +1,5 @@
 """Asks a language model for text inside a plan: in time, once, and never at the plan's cost."""
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -9,7 +8,12 @@ from typing import Generic, NamedTuple, TypeVar
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.llms import LLM, CustomLLM
 
-from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
+from llama_retrieval_ext.arguments import check_count, check_seconds
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    ConfigurationError,
+    DeadlineExceededError,
+)
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
@@ -59,12 +63,9 @@ class LLMWriter:
     def __post_init__(self) -> None:
         if not isinstance(self.llm, LLM):
             raise ConfigurationError(f"pass a LlamaIndex LLM, got {self.llm!r}")
-        if not 0 < self.timeout_s < math.inf:
-            raise ConfigurationError(
-                f"timeout_s must be a positive number of seconds, got {self.timeout_s}"
-            )
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigurationError(f"max_tokens must be at least 1, got {self.max_tokens}")
+        check_seconds(self.timeout_s, "timeout_s")
+        if self.max_tokens is not None:
+            check_count(self.max_tokens, "max_tokens")
 
     def written(
         self,
@@ -93,10 +94,15 @@ class LLMWriter:
         outcomes: list[Outcome[_Said[T]]] = yield Together(tasks)
         answers = [outcome.result() for outcome in outcomes if outcome.error is None]
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if not answers and not any(isinstance(error, CircuitOpenError) for error in errors):
+        if not answers and not any(self._excused(error, limit_s) for error in errors):
             self.breaker.failed()
         _note_missing(where, answers, errors)
         return [said.value for said in answers if said.value]
+
+    def _excused(self, error: BaseException, limit_s: float) -> bool:
+        """Whether it says nothing about the model: it was not asked, or not given its time."""
+        late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
+        return late or isinstance(error, CircuitOpenError)
 
     def _limit_s(self) -> float:
         frame = current_frame()

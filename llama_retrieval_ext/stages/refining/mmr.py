@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.embedding import embed
@@ -72,6 +73,8 @@ class MMR(Reranker):
         maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
         if self.top_k is not None:
             check_top_k(self.top_k)
+        if self.embed_model is not None:
+            of_type(self.embed_model, BaseEmbedding, "embed_model")
         check_timeout(self.timeout_s)
 
     def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:

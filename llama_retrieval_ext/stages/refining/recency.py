@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
 
@@ -63,6 +64,7 @@ class Recency:
     unknown: float = 1.0
 
     def __post_init__(self) -> None:
+        of_type(self.curve, Curve, "curve")
         self.curve.factor(0.0, half_life=self.half_life)  # checks it
         if not 0.0 <= self.unknown <= 1.0:
             raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown}")

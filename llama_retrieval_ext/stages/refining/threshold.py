@@ -1,9 +1,9 @@
 """A floor under the scores."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llama_retrieval_ext.arguments import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
@@ -35,8 +35,8 @@ class Threshold(Refine):
     min_score: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.min_score):
-            raise ConfigurationError(f"min_score must be a finite number, got {self.min_score}")
+        if not is_number(self.min_score):
+            raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
         """The plan for the hits that stay."""

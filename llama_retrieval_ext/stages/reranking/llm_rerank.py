@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query, check_top_k
@@ -70,11 +71,8 @@ class LLMRerank(Reranker):
     def __post_init__(self) -> None:
         if self.top_k is not None:
             check_top_k(self.top_k)
-        if self.batch_size < 1 or self.max_characters < 1:
-            raise ConfigurationError(
-                "batch_size and max_characters must be at least 1, got "
-                f"{self.batch_size} and {self.max_characters}"
-            )
+        check_count(self.batch_size, "batch_size")
+        check_count(self.max_characters, "max_characters")
         if "{documents}" not in check_prompt(self.prompt):
             raise ConfigurationError(
                 "the prompt must say where the documents go: write {documents} in it, "

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query, check_top_k
@@ -65,6 +66,7 @@ class ModelRerank(Reranker):
             raise ConfigurationError(
                 f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
             )
+        of_type(self.score_kind, ScoreKind, "score_kind")
         if self.top_k is not None:
             check_top_k(self.top_k)
         check_timeout(self.timeout_s)

@@ -6,9 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.execution.children import visible
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Contribution, Hit, as_hit
+from llama_retrieval_ext.ranking import Contribution, Hit, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.refine import Refine
 from llama_retrieval_ext.stages.reranking.rescored import replaced, with_score
 from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
@@ -28,15 +30,21 @@ class Postprocessed(Refine):
 
     A hit whose score it removes keeps the one it had; a hit that it adds without a score gets the
     lowest of those that came in. Where it gives another score, the hit's last contribution has it
-    as it came.
+    as it came. A hit that it adds from outside the query's scope or filters, which it does not
+    know, is left out, and the answer marked degraded.
 
     Raises:
+        ConfigurationError: An argument is of another type.
         ScoreError: While a query is answered: a score is not finite, or not of its kind.
     """
 
     postprocessor: BaseNodePostprocessor
     _: KW_ONLY
     score_kind: ScoreKind = ScoreKind.UNKNOWN
+
+    def __post_init__(self) -> None:
+        of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
+        of_type(self.score_kind, ScoreKind, "score_kind")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for what the postprocessor makes of the hits."""
@@ -52,13 +60,17 @@ class Postprocessed(Refine):
         )
         before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}
         lowest = min((hit.score for hit in hits if hit.score is not None), default=None)
+        added = [hit for hit in found if hit.node.node_id not in before]
+        allowed = {*before, *node_ids(visible(added, query, self._name))}
         refined: list[Hit] = []
         for rank, hit in enumerate(found, start=1):
+            if hit.node.node_id not in allowed:
+                continue
             if hit.node.node_id in before:
                 refined.append(self._known(hit, rank, *before[hit.node.node_id]))
             else:
-                added = self._score(hit, lowest)
-                refined.append(with_score(as_hit(hit, source=self._name), added, ()))
+                score = self._score(hit, lowest)
+                refined.append(with_score(as_hit(hit, source=self._name), score, ()))
         return refined
 
     def _known(self, hit: NodeWithScore, rank: int, rank_before: int, before: Hit) -> Hit:

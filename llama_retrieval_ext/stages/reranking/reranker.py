@@ -1,10 +1,9 @@
 """`Reranker`: a refinement by something that may fail, and then leaves the order as it was."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.arguments import check_seconds
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
@@ -87,11 +86,8 @@ def check_timeout(timeout_s: float | None) -> None:
     Raises:
         ConfigurationError: It is not a positive number of seconds.
     """
-    if timeout_s is not None and not 0 < timeout_s < math.inf:
-        raise ConfigurationError(
-            f"timeout_s must be a positive number of seconds, got {timeout_s}; "
-            "for no limit pass None"
-        )
+    if timeout_s is not None:
+        check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
 
 
 def _share_s(share: float) -> float | None:

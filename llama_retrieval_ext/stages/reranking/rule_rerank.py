@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, ordered
@@ -42,7 +43,7 @@ class RuleRerank(Refine):
         tokenizer: How text becomes words.
 
     Raises:
-        ConfigurationError: A weight is out of range.
+        ConfigurationError: A weight is out of range, or an argument is of another type.
 
     Scores are in ``[0, 1]``; ties go by node id. Each rule is one of the hit's contributions: its
     own value is the score, and the shares sum to the hit's score. Time is linear in the text.
@@ -60,6 +61,16 @@ class RuleRerank(Refine):
     boosts: tuple[Boost, ...] = ()
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     score_kind: ScoreKind = field(default=ScoreKind.PROBABILITY, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        of_type(self.weights, RuleWeights, "weights", instead="write RuleWeights(terms=...)")
+        of_type(self.title_key, str, "title_key")
+        of_type(self.tokenizer, Tokenizer, "tokenizer")
+        of_type(self.boosts, tuple, "boosts", instead="write (Boost(key, value),)")
+        for boost in self.boosts:
+            of_type(boost, Boost, "each of boosts", instead="write Boost(key, value)")
+        if self.recency is not None:
+            of_type(self.recency, Recency, "recency", instead="write Recency(key, half_life=...)")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the hits by rules."""

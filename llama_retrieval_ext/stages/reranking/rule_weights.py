@@ -1,9 +1,9 @@
 """What `RuleRerank` looks at, and how much each counts."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from llama_retrieval_ext.arguments import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 
 
@@ -78,8 +78,8 @@ def check_weight(weight: float, name: str) -> float:
     Raises:
         ConfigurationError: It is negative or not finite.
     """
-    if not (math.isfinite(weight) and weight >= 0):
+    if not (is_number(weight) and weight >= 0):
         raise ConfigurationError(
-            f"the weight of {name!r} must be finite and not negative, got {weight}"
+            f"the weight of {name!r} must be finite and not negative, got {weight!r}"
         )
     return weight

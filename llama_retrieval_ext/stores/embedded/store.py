@@ -9,7 +9,8 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_edge import EdgeShard
 
-from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.embedded.compaction import compact
@@ -83,6 +84,10 @@ class EmbeddedVectorStore(EngineStore):
         distance: Distance | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
     ) -> None:
+        if not isinstance(path, str | Path):
+            raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
+        if tokenizer is not None:
+            of_type(tokenizer, Tokenizer, "tokenizer")
         super().__init__(stores_text=True)
         self.path = str(path)
         self.min_free_bytes = min_free_bytes

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from operator import or_, rshift
+from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,7 +12,7 @@ from llama_index.core.indices.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
@@ -327,3 +328,55 @@ def test_mermaid_escapes_quotes() -> None:
 
 def test_a_composite_is_a_retriever_of_llama_index() -> None:
     assert isinstance(deep(), BaseRetriever)
+
+
+def test_hits_of_a_foreign_retriever_without_scores_get_some_in_their_order() -> None:
+    unscored = FakeRetriever([("b", None), ("a", None), ("c", None)])
+    hits = (unscored >> Top(2)).retrieve("query")
+    assert node_ids(hits) == ["b", "a"]
+    assert all(isinstance(hit.score, float) for hit in hits)
+
+
+@pytest.mark.parametrize("scope", [None, "acme", {"tenant_id": "acme"}])
+def test_a_retriever_is_bound_to_a_scope_or_not_at_all(scope: Any) -> None:
+    retriever = FixedRetriever([("a", 0.9)])
+    with pytest.raises(ConfigurationError, match="write Scope"):
+        retriever.for_scope(scope)
+
+
+@pytest.mark.parametrize("queries", ["annual leave", Query("annual leave")])
+def test_one_query_is_not_taken_for_a_list_of_its_letters(queries: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a list"):
+        FixedRetriever([("a", 0.9)]).retrieve_many(queries)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Say() >> tenants,
+        lambda: Say() >> Say() >> tenants,
+        lambda: Twice() >> tenants >> RRF(),
+    ],
+    ids=["rewrite", "rewrites", "fan-out"],
+)
+def test_a_query_made_anew_cannot_widen_what_was_asked(make: Callable[[], Retriever]) -> None:
+    asked = Query("query", scope=Scope("acme"), filters=EN)
+    assert node_ids(make().retrieve(asked)) == ["a-en"]
+    assert node_ids(make().for_scope(Scope("globex")).retrieve("query")) == ["g-en"]
+    assert len(make().retrieve("query")) == 3
+
+
+def test_a_query_made_anew_still_asks_for_as_many_hits() -> None:
+    many = FixedRetriever([(f"n{place}", 1.0) for place in range(30)], top_k=10)
+    assert len((Say() >> many).retrieve(Query("query", top_k=20))) == 20
+
+
+class Text(Rewrite):
+    def rewrite(self, query: Query) -> Plan[Query]:
+        yield from ()
+        return query.query_str  # type: ignore[return-value]
+
+
+def test_a_rewrite_that_gives_no_query_is_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match="replace"):
+        (Text() >> tenants).retrieve("query")

@@ -1,7 +1,9 @@
 """Legs asked together: what fails is left out, what is shared is done once, nothing is changed."""
 
 import asyncio
-from collections.abc import Sequence
+import copy
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +13,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError, TooFewLegsError
+from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
@@ -19,6 +22,7 @@ from llama_retrieval_ext.stages.algebra.branches import branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
@@ -394,3 +398,15 @@ def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) 
     result = searched(Fused(legs, RRF(), min_success=2), "query")
     assert "c" in node_ids(result.hits)
     assert len(result.degraded) == 2
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
+def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriever]) -> None:
+    breaker = CircuitBreaker(failures=1, rest_s=60)
+    fused = branches(Leg("down", broken("down"), breaker=breaker), good("good")) >> RRF()
+    fused.retrieve("query")
+    assert breaker.is_open
+    copied = again(fused)
+    assert node_ids(copied.retrieve("query")) == node_ids(fused.retrieve("query"))
+    assert isinstance(copied, Fused)
+    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.rest_s) == (1, 60)

@@ -194,7 +194,7 @@ def test_the_error_of_one_of_many_is_raised(
 
 @many_ways
 def test_none_at_once_is_refused(retrieve_many: Callable[..., list[list[str]]]) -> None:
-    with pytest.raises(ConfigurationError, match="at_once must be at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="at_once must be a whole number"):
         retrieve_many(FixedRetriever(), ["x"], at_once=0)
 
 

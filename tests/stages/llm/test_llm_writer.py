@@ -1,6 +1,8 @@
 """A language model that fails, is late, or talks nonsense does no harm."""
 
 import asyncio
+import copy
+import pickle
 import time
 from collections.abc import Callable
 
@@ -176,6 +178,20 @@ def test_a_model_that_keeps_failing_is_left_alone_for_a_while(written: Run) -> N
     assert written(writer.written("X", "?", str.upper)) == (["A"], [])
 
 
+def test_impatient_callers_say_nothing_about_the_model(written: Run) -> None:
+    breaker = CircuitBreaker(failures=1)
+    writer = LLMWriter(ScriptedLLM([(0.2, "late"), "a"]), breaker=breaker)
+
+    def impatient() -> Plan[list[str]]:
+        (outcome,) = yield Together([Task("all", writer.written("X", "first", str), 0.05)])
+        return outcome.result() or []
+
+    said, missing = written(impatient())
+    assert (said, len(missing)) == ([], 1)
+    assert not breaker.is_open
+    assert written(writer.written("X", "second", str)) == (["a"], [])
+
+
 def test_nonsense_does_not_count_as_a_failing_model(written: Run) -> None:
     breaker = CircuitBreaker(failures=1)
     writer = LLMWriter(ScriptedLLM(["", "a"]), breaker=breaker)
@@ -224,3 +240,10 @@ def test_a_missing_model_and_an_impossible_length_are_refused() -> None:
         LLMWriter(None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="max_tokens"):
         LLMWriter(ScriptedLLM([]), max_tokens=0)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_asks_for_itself(again: Callable[[LLMWriter], LLMWriter]) -> None:
+    writer = LLMWriter(BlockingLLM())
+    assert run(writer.written("X", "?", str)) == ["?"]
+    assert run(again(writer).written("X", "?", str)) == ["?"]

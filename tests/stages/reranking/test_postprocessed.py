@@ -7,14 +7,22 @@ import pytest
 from llama_index.core.postprocessor import (
     LongContextReorder,
     MetadataReplacementPostProcessor,
+    PrevNextNodePostprocessor,
     SimilarityPostprocessor,
 )
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Contribution, Hit, node_ids
 from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
 from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
@@ -151,3 +159,21 @@ def test_a_failing_postprocessor_is_not_skipped() -> None:
 
     with pytest.raises(ConnectionError):
         (FakeRetriever([("a", 0.9)]) >> Postprocessed(Censor(scores={}))).retrieve("q")
+
+
+def test_what_a_postprocessor_adds_from_elsewhere_passes_scope_and_filters() -> None:
+    acme, globex = (
+        TextNode(id_=id_, text=id_, metadata={"tenant_id": id_, "lang": "en"})
+        for id_ in ("acme", "globex")
+    )
+    acme.relationships[NodeRelationship.NEXT] = RelatedNodeInfo(node_id="globex")
+    docstore = SimpleDocumentStore()
+    docstore.add_documents([acme, globex])
+    source = FakeRetriever()
+    source.hits = [NodeWithScore(node=acme, score=1.0)]
+    pipeline = source >> Postprocessed(PrevNextNodePostprocessor(docstore=docstore, mode="next"))
+    assert node_ids(pipeline.retrieve("query")) == ["acme", "globex"]
+    result = pipeline.search("query", scope=Scope("acme"))
+    assert node_ids(result.hits) == ["acme"]
+    assert "1 of 1 hits" in result.degraded[0].reason
+    assert "globex" not in str(result.to_dict())
