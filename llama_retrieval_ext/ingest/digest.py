@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from struct import pack
 
@@ -30,7 +31,8 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
         ConfigurationError: Something in a node has no JSON form.
     """
     digest = blake2b(fingerprint.encode(), digest_size=16)
-    for node in nodes:
+    for each in nodes:
+        node = each.model_copy(update={"metadata": _in_order(each.metadata)})
         digest.update(_content(node))
         if isinstance(node, Node):
             digest.update(node.hash.encode())  # media, which the JSON leaves out
@@ -43,6 +45,15 @@ def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
     """What the transformations are and how they are set up, as far as they tell."""
     told = [(type(each).__qualname__, each.to_dict()) for each in transformations]
     return _ADDRESS.sub("", repr(told))
+
+
+def _in_order(value: object) -> object:
+    """The same, with lists for sets, whose order differs from process to process."""
+    if isinstance(value, Mapping):
+        return {key: _in_order(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_in_order(each) for each in value]
+    return sorted(value, key=repr) if isinstance(value, AbstractSet) else value
 
 
 def _content(node: BaseNode) -> bytes:

@@ -279,3 +279,12 @@ def test_a_transformation_that_embeds_is_not_followed_by_another_embedding(
     kb = open_kb(transformations=[SentenceSplitter(), model])
     kb.add([Document(id_="d", text="leave"), Document(id_="e", text="canteen")])
     assert sorted(model.calls) == ["canteen", "leave"]
+
+
+def test_the_order_of_a_set_is_no_change(kb: KnowledgeBase) -> None:
+    # Small integers with the same remainder keep the order in which they came into a set.
+    there, back = ({"tags": {"of": set(some)}} for some in ([8, 16, 24], [24, 16, 8]))
+    assert str(there) != str(back)
+    kb.add([Document(id_="d", text="annual leave", metadata=there)])
+    report = kb.add([Document(id_="d", text="annual leave", metadata=back)])
+    assert (report.unchanged, report.updated) == (1, 0)
