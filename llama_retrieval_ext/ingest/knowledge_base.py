@@ -142,7 +142,8 @@ class KnowledgeBase:
                 "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
             )
         of_type(require_scope, bool, "require_scope")
-        of_type(many_tenants, bool, "many_tenants")
+        if many_tenants is not None:
+            of_type(many_tenants, bool, "many_tenants")
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
         setup = Setup(tokenizer, many_tenants, store_params, must_exist)

@@ -17,6 +17,7 @@ from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.nodes.keyword_text import keyword_text
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -121,6 +122,10 @@ def test_a_term_that_every_document_has_still_scores_above_0() -> None:
 @pytest.mark.reference
 def test_hits_and_scores_are_those_of_the_embedded_engine(embed_model: FakeEmbedding) -> None:
     nodes = sample_nodes(embed_model)
+    # The engine takes texts to have some 100 terms until many have shown what they have.
+    lengths = [len(Tokenizer().tokens(keyword_text(node))) for node in nodes]
+    missing = 100 * (len(nodes) + 1) - sum(lengths)
+    nodes.append(TextNode(text="filler " * missing, embedding=embed_model.get_text_embedding("x")))
     retriever = BM25Retriever(nodes, top_k=len(nodes))
     with EmbeddedVectorStore(":memory:") as store:
         store.add(nodes)
