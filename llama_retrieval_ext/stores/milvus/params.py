@@ -12,8 +12,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 _OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 _KEPT: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
 
-# As its documentation of grouping searches lists them.
-_GROUPING: Final = (
+# With which Milvus can go by documents, as its documentation of grouping searches lists them.
+GROUPING: Final = (
     "AUTOINDEX",
     "DISKANN",
     "FLAT",
@@ -55,11 +55,6 @@ class MilvusParams:
     by_tenant: bool | None = None
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
-
-    @property
-    def groups(self) -> bool:
-        """Whether Milvus can go by documents in such an index."""
-        return self.index_type in (None, *_GROUPING)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
