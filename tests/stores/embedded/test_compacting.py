@@ -182,9 +182,7 @@ def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "llama_retrieval_ext.stores.embedded.directory.write_manifest", interrupted
-        )
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_manifest", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.compact()
     assert (answers(store), shards(store)) == (before, ["shard-1"])
