@@ -17,9 +17,14 @@ _FIRST: Final = 2
 _GROWTH: Final = 4
 
 
-def first_depth(top_k: int) -> int:
-    """How many hits to look at before it is known how many go."""
-    return _FIRST * top_k
+def first_depth(top_k: int, *, most: int | None) -> int:
+    """How many hits to look at before it is known how many go.
+
+    Args:
+        top_k: How many are wanted.
+        most: How many hits there are at most to be had at once; None for any number.
+    """
+    return _within(most, _FIRST * top_k, top_k)
 
 
 def for_more(asked: Asked, top_k: int) -> Asked:
@@ -39,10 +44,8 @@ def collapsed(
         most: How many hits there are at most to be had at once; None for any number.
         source: Who is told to have found too few where there are not so many to be had.
     """
-    depth = first_depth(top_k)
+    depth = first_depth(top_k, most=most)
     while True:
-        if most is not None:
-            depth = min(depth, max(most, top_k))
         found = yield from hits(depth)
         kept = collapse.of(found)
         if len(kept) >= top_k or len(found) < depth:
@@ -54,7 +57,7 @@ def collapsed(
                 f"{depth}, and the engine returns no more at once",
             )
             return kept
-        depth *= _GROWTH
+        depth = _within(most, _GROWTH * depth, top_k)
 
 
 def settled(found: Sequence[Found], collapse: Collapse, *, top_k: int) -> list[Found] | None:
@@ -73,3 +76,8 @@ def settled(found: Sequence[Found], collapse: Collapse, *, top_k: int) -> list[F
     if len(by_id) <= top_k or {each.node_id for each in best} != {each.node_id for each in also}:
         return None
     return best
+
+
+def _within(most: int | None, depth: int, top_k: int) -> int:
+    """A depth that can be had; but as many as are wanted, so that the engine can refuse them."""
+    return depth if most is None else min(depth, max(most, top_k))

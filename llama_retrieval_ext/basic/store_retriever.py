@@ -17,7 +17,7 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.refining.collapse import Collapse
-from llama_retrieval_ext.stores.ahead import search_ahead, searched
+from llama_retrieval_ext.stores.ahead import found_ahead, search_ahead, searched
 from llama_retrieval_ext.stores.backend import Asked, Found, Search
 from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.grouping import grouping
@@ -79,15 +79,19 @@ class StoreRetriever(Retriever):
 
     def _deep(self, query: Query) -> Query:
         """The query for as many hits as have to be looked at."""
-        return query if self.collapse is None else query.but(top_k=first_depth(query.top_k or 1))
+        if self.collapse is None:
+            return query
+        most = self.backend.capabilities.most_hits
+        return query.but(top_k=first_depth(query.top_k or 1, most=most))
 
     def _answer_to(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
         """What one search finds; of each document as much as is wanted."""
         if self.collapse is None:
             return (yield from self._plainly(asked, query))
-        best = yield from self._best_groups(asked, query, self.collapse)
-        if best is not None:
-            return self._gated(best, query)
+        if not self._has_enough_ahead(asked, query, self.collapse):
+            best = yield from self._best_groups(asked, query, self.collapse)
+            if best is not None:
+                return self._gated(best, query)
         return (
             yield from self._collapsed(
                 lambda depth: self._plainly(for_more(asked, depth), query),
@@ -95,6 +99,13 @@ class StoreRetriever(Retriever):
                 self.collapse,
             )
         )
+
+    def _has_enough_ahead(self, asked: Asked, query: Query, collapse: Collapse) -> bool:
+        known = found_ahead(self.backend, [asked])
+        if known is None:
+            return False
+        is_all = len(known[0]) < asked.search.top_k
+        return is_all or len(collapse.of(known[0])) >= (query.top_k or 1)
 
     def _plainly(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
         return self._gated((yield from step("search", searched(self.backend, asked))), query)

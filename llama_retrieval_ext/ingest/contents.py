@@ -40,12 +40,10 @@ class Contents:
         """
         parse_filters(filters)
         wanted = filters if scope is None else _within(filters, scope)
-        found = {node.node_id for node in self._store.get_nodes(filters=wanted)}
-        return [
-            each
-            for each in self._ledger.visible(scope)
-            if not found.isdisjoint(self._ledger.node_ids(each.key))
-        ]
+        found = self._store.get_nodes(filters=wanted)
+        visible = self._ledger.visible(scope)
+        owners = self._ledger.owners(node.node_id for node in found)
+        return [each for each in visible if each.key in owners]
 
 
 def _within(filters: MetadataFilters, scope: Scope) -> MetadataFilters:

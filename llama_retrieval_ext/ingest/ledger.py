@@ -151,13 +151,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All documents at rest, in the order they came in."""
-        self.refresh()
-        query = (
-            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "
-            "ON nodes.document = documents.id WHERE state IS NULL "
-            "GROUP BY documents.id ORDER BY documents.id"
-        )
-        return [_entry(row) for row in self.database.rows(query)]
+        return self._entries("state IS NULL")
 
     def node_ids(self, key: DocumentKey) -> list[str]:
         """The ids of a document's nodes."""
@@ -181,28 +175,26 @@ class Ledger:
         return [DocumentKey(*map(str, row)) for row in self.database.rows(query, ref, *values)]
 
     def visible(self, scope: Scope | None) -> list[Entry]:
-        """The documents that a scope can see; without a scope, all."""
-        self.refresh()
+        """The documents that a scope can see, in the order they came in; without a scope, all."""
         condition, values = _seen_by(scope, none="1")
+        return self._entries(condition, *values)
+
+    def owners(self, node_ids: Iterable[str]) -> set[DocumentKey]:
+        """The documents that have nodes with these ids."""
         query = (
-            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
-            f"ON nodes.document = documents.id WHERE {condition} "
-            "GROUP BY documents.id ORDER BY documents.id"
+            "SELECT tenant, kb, ref FROM nodes JOIN documents ON document = id WHERE node_id = ?"
         )
-        return [_entry(row) for row in self.database.rows(query, *values)]
+        found = [self.database.rows(query, node_id) for node_id in node_ids]
+        return {DocumentKey(*map(str, row)) for rows in found for row in rows}
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all."""
-        self.refresh()
-        condition, values = _seen_by(scope, none="1")
-        query = (
-            "SELECT ref, tenant, kb, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
-            f"ON nodes.document = documents.id WHERE {condition} "
-            "GROUP BY documents.id ORDER BY ref, tenant, kb"
+        entries = sorted(
+            self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
         )
         return [
-            StoredDocument(str(ref), str(tenant) or None, str(kb) or None, int(str(n_nodes)))
-            for ref, tenant, kb, n_nodes in self.database.rows(query, *values)
+            StoredDocument(key.ref, key.tenant or None, key.kb or None, n_nodes)
+            for key, _, n_nodes in entries
         ]
 
     def count(self) -> tuple[int, int]:
@@ -216,13 +208,19 @@ class Ledger:
         """Close the file."""
         self.database.close()
 
+    def _entries(self, condition: str, *values: str) -> list[Entry]:
+        """The documents that satisfy a condition in SQL, in the order they came in."""
+        self.refresh()
+        query = (
+            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
+            f"ON nodes.document = documents.id WHERE {condition} "
+            "GROUP BY documents.id ORDER BY documents.id"
+        )
+        rows = [tuple(map(str, row)) for row in self.database.rows(query, *values)]
+        return [Entry(DocumentKey(*key), digest, int(n_nodes)) for *key, digest, n_nodes in rows]
+
     def _manifest_rows(self) -> list[tuple[object, ...]]:
         return self.database.rows("SELECT key, value FROM manifest")
-
-
-def _entry(row: tuple[object, ...]) -> Entry:
-    *key, digest, n_nodes = map(str, row)
-    return Entry(DocumentKey(*key), digest, int(n_nodes))
 
 
 def _seen_by(scope: Scope | None, *, none: str) -> tuple[str, Sequence[str]]:

@@ -126,7 +126,9 @@ def open_place(url: str, setup: Setup) -> Place:
         ledger.close()
         store.close()
         raise missing(url)
-    remembered = setup if recorded is None else _remembered(setup, recorded, store.tokenizer)
+    remembered = (
+        setup if recorded is None else _remembered(setup, recorded, store.tokenizer, location)
+    )
     if remembered != setup and store.dimension is None:
         # The store remembers how it is to be only once there is something in it.
         ledger.close()
@@ -217,14 +219,21 @@ def in_memory(url: str) -> ConfigurationError:
     )
 
 
-def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer) -> Setup:
+def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer, location: Location) -> Setup:
     """The same, with what was said when it was opened before, where nothing is said now."""
-    tokenizer, params = setup.tokenizer, setup.store_params
+    tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-    if params is None and setup.many_tenants is None and recorded.params:
-        params = json.loads(recorded.params)
-    return replace(setup, tokenizer=tokenizer, store_params=params)
+    params, name = json.loads(recorded.params or "{}"), _BY_TENANT.get(location.engine)
+    many_tenants = params.pop(name, None)
+    if setup.many_tenants is not None or name in (given or {}):
+        many_tenants = setup.many_tenants
+    return replace(
+        setup,
+        tokenizer=tokenizer,
+        many_tenants=many_tenants,
+        store_params=(params or None) if given is None else given,
+    )
 
 
 def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:

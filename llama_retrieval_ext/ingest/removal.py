@@ -17,9 +17,9 @@ def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
     place = open_place(url, Setup(must_exist=True))
     try:
-        if place.is_shared():
-            raise StoreUnavailableError(f"{url} is open in this process; close it first")
-        with place.lock:
+        with place.lock:  # who opens it holds it, too
+            if place.is_shared():
+                raise StoreUnavailableError(f"{url} is open in this process; close it first")
             ledger = place.ledger()
             try:
                 _note(ledger, url)

@@ -12,14 +12,19 @@ from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.errors import ScopeRequiredError, ScopeViolationError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ScopeRequiredError,
+    ScopeViolationError,
+    StoreUnavailableError,
+)
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.refining.collapse import Collapse
-from llama_retrieval_ext.stores.backend import Asked, Found
+from llama_retrieval_ext.stores.backend import Asked, Found, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -197,3 +202,67 @@ def test_a_knowledge_base_that_requires_a_scope_goes_by_documents_too() -> None:
     assert backend.asked == 1
     with pytest.raises(ScopeRequiredError):
         retriever.retrieve("annual leave")
+
+
+class Batching(Grouping):
+    """Counts requests, and refuses to return too much at once."""
+
+    def __init__(self, nodes: Sequence[TextNode], *, most_hits: int = 10_000) -> None:
+        super().__init__(nodes)
+        self._capabilities = replace(self._capabilities, most_hits=most_hits)
+        self.batches = self.singles = 0
+
+    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+        self.singles += 1
+        return super().keyword(text, search)
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        self.batches += 1
+        most = self.capabilities.most_hits or 0
+        if any(each.search.top_k > most for each in asked):
+            raise ConfigurationError(f"more than {most} hits are wanted")
+        answer = super().batch(asked)
+        self.singles -= len(asked)  # the fake makes a batch of single searches
+        return answer
+
+
+DISTINCT = [of(f"d{place:02}", f"d{place:02}", "annual leave") for place in range(40)]
+
+
+@pytest.mark.parametrize("most_hits", [10_000, 25])
+def test_many_queries_are_one_request_where_no_document_has_many_hits(most_hits: int) -> None:
+    backend = Batching(DISTINCT, most_hits=most_hits)
+    retriever = KeywordRetriever(backend, top_k=20, collapse=Collapse())
+    assert [len(found) for found in retriever.retrieve_many(["leave", "annual"])] == [20, 20]
+    assert (backend.batches, backend.asked, backend.singles) == (1, 0, 0)
+
+
+def test_where_the_batch_has_too_few_the_engine_goes_by_documents() -> None:
+    backend = Batching(NODES)
+    retriever = KeywordRetriever(backend, top_k=2, collapse=Collapse())
+    found = retriever.retrieve_many([QUERY, "absence"])
+    assert [hit.node.ref_doc_id for hit in found[0]] == ["long", "d0"]
+    assert node_ids(found[1]) == ["e1"]  # of which there is no more
+    assert (backend.batches, backend.asked) == (1, 1)
+
+
+class Away(Grouping):
+    """A server that cannot be reached."""
+
+    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+        def fail() -> list[list[Found]]:
+            self.asked += 1
+            raise StoreUnavailableError("the server is away")
+
+        return Call(fail)
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        return Call(lambda: self.batch([asked]).function()[0])  # type: ignore[union-attr]
+
+
+def test_a_store_that_cannot_be_reached_is_waited_for_once() -> None:
+    backend = Away(NODES)
+    retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
+    with pytest.raises(StoreUnavailableError, match="away"):
+        retriever.retrieve_many([QUERY, "absence"])
+    assert backend.asked == 1

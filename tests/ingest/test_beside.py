@@ -266,6 +266,16 @@ def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine:
         open_kb(store_params=PARAMS[engine])
 
 
+@pytest.mark.parametrize("first", ["store_params", "many_tenants"])
+def test_what_is_not_named_again_stays_remembered(open_kb: Open, engine: str, first: str) -> None:
+    both: dict[str, object] = {"store_params": PARAMS[engine], "many_tenants": True}
+    open_kb(**{first: both.pop(first)}).close()
+    with open_kb(**both) as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(store_params=PARAMS[engine], many_tenants=True) as kb:
+        assert kb.count() == 1
+
+
 def test_settings_that_the_engine_does_not_know_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="sharks"):
         open_kb(store_params={"sharks": 3})

@@ -189,6 +189,25 @@ def test_one_that_is_open_in_this_process_stays(open_kb: Open, url: str) -> None
     assert not folder_of(url).exists()
 
 
+@EMBEDDED
+def test_one_that_is_opened_in_this_moment_stays(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+    opened: list[KnowledgeBase] = []
+
+    class Waiting(WriteLock):
+        def __enter__(self) -> None:
+            monkeypatch.undo()
+            opened.append(open_kb())
+            super().__enter__()
+
+    monkeypatch.setattr(place, "lock_of", lambda _: Waiting())
+    with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
+        KnowledgeBase.remove(url)
+    assert opened[0].count() == len(opened[0].documents()) == 3
+
+
 # Qdrant's client leaves the file of its lock open when it is refused.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("engine", ["embedded", "qdrant", "milvus"], indirect=True)

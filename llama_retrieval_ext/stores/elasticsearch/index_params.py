@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from pydantic_core import to_jsonable_python
-
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.made_with import made_with
 
 _KEPT: Final = ("number_of_shards", "number_of_replicas", "index_options", "settings", "properties")
 
@@ -71,8 +70,4 @@ class IndexParams:
     @property
     def recorded(self) -> Mapping[str, Any]:
         """What counts when the index is made, as JSON has it; some is recorded by itself."""
-        given = {name: getattr(self, name) for name in _KEPT}
-        kept: Mapping[str, Any] = to_jsonable_python(
-            {name: value for name, value in given.items() if value not in (None, {})}
-        )
-        return kept
+        return made_with(self, _KEPT)

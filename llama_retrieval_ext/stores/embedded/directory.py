@@ -157,25 +157,31 @@ class StoreDirectory:
             StoreUnavailableError: The engine failed, or there is no room; nothing has changed.
         """
         with self.lock, clear_errors(self.path):
-            old, before = self._usable(), self.manifest
+            old = self._usable()
             if old is None:
                 return
-            after = replace(before, generation=before.generation + 1)
+            after = replace(self.manifest, generation=self.manifest.generation + 1)
             new = create_shard(self.path, after)
             try:
                 fill(old, new)
                 new.flush()
                 write_manifest(self.path, after)
-            except BaseException as error:
-                new.close()
-                remove_shard(self.path, after)
+            except Exception as error:
                 if type(error) is Exception:  # the engine raises nothing but that
                     raise meaning(error, self.path) from error
                 raise
+            finally:
+                self._settle(old, new, after)
+
+    def _settle(self, old: EdgeShard, new: EdgeShard, after: Manifest) -> None:
+        """Go on with the shard that the manifest names, and remove the other."""
+        dropped, unnamed = new, after
+        if read_manifest(self.path) == after:
+            dropped, unnamed = old, self.manifest
             self.manifest, self._shard, self.inexact = after, new, False
             self._unflushed = 0
-            old.close()
-            remove_shard(self.path, before)
+        dropped.close()
+        remove_shard(self.path, unnamed)
 
     def reset(self) -> None:
         """Remove all nodes, and with them what was measured on them."""

@@ -79,10 +79,11 @@ class Registry:
         self._remove(opened)
 
     def remove(self, opened: Opened) -> None:
-        """Delete a directory that nobody else uses; who got it releases it all the same.
+        """Close and delete a directory that nobody else uses; who got it releases it all the same.
 
         Raises:
-            StoreUnavailableError: Somebody else uses it.
+            StoreUnavailableError: Somebody else uses it, or it cannot be deleted; it is closed
+                then, too.
         """
         with self._lock:
             if opened.users > 1:
@@ -90,8 +91,11 @@ class Registry:
                     f"{opened.directory.path} is open elsewhere in this process; close it first"
                 )
             opened.closing = True
-        opened.directory.remove()
-        self._remove(opened)
+        try:
+            opened.directory.remove()
+        finally:
+            opened.directory.close()
+            self._remove(opened)
 
     def _join(self, real: Path, settings: Settings) -> Opened:
         with self._lock:

@@ -135,14 +135,14 @@ class EmbeddedVectorStore(EngineStore):
         """Close the store and delete its files, and the directory if nothing else is in it.
 
         Raises:
-            StoreUnavailableError: Another store object has the directory open.
+            StoreUnavailableError: Another store object has the directory open; or it cannot be
+                deleted, and the store is closed all the same.
             StoreClosedError: The store was closed.
         """
-        if self._closer.alive:
-            registry.remove(self._opened)
-            self.close()
-        else:
-            raise StoreClosedError(f"the store {self.path} was closed; open it again")
+        if not self._closer.alive:
+            raise self._closed
+        registry.remove(self._opened)
+        self.close()
 
     def close(self) -> None:
         """Close the store; the directory is free for others when no store object has it open."""
@@ -151,8 +151,12 @@ class EmbeddedVectorStore(EngineStore):
     @property
     def _directory(self) -> StoreDirectory:
         if not self._closer.alive:
-            raise StoreClosedError(f"the store {self.path} was closed; open it again")
+            raise self._closed
         return self._opened.directory
+
+    @property
+    def _closed(self) -> StoreClosedError:
+        return StoreClosedError(f"the store {self.path} was closed; open it again")
 
     @property
     def _setup(self) -> Manifest:

@@ -61,8 +61,8 @@ class Collection:
 
     @property
     def index_type(self) -> str:
-        """Of the embeddings; empty for Milvus's own choice."""
-        return str(self.manifest.params.get("index_type") or self.params.index_type or "")
+        """Of the embeddings; ``AUTOINDEX`` is Milvus's own choice."""
+        return str(self.manifest.params.get("index_type", "AUTOINDEX"))
 
     @property
     def manifest(self) -> Manifest:

@@ -62,7 +62,7 @@ class Manifest:
             data = json.loads(properties[PROPERTY])
             if data["format"] == FORMAT:
                 rest = {k: data[k] for k in ("distance", "dimension", "analyzer", "by_tenant")}
-                params = data.get("params", {})
+                params = data["params"]
                 return cls(Tokenizer.from_dict(data["tokenizer"]), **rest, params=params)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(

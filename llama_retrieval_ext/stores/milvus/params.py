@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from pydantic_core import to_jsonable_python
-
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.made_with import made_with
 
 # Others it takes without a word, and searches without an index.
 _OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 _KEPT: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
 
-# As its documentation of grouping searches lists them.
-_GROUPING: Final = (
+# With which Milvus can go by documents, as its documentation of grouping searches lists them.
+GROUPING: Final = (
     "AUTOINDEX",
     "DISKANN",
     "FLAT",
@@ -56,11 +55,6 @@ class MilvusParams:
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
 
-    @property
-    def groups(self) -> bool:
-        """Whether Milvus can go by documents in such an index."""
-        return self.index_type in (None, *_GROUPING)
-
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """The parameters that a mapping holds.
@@ -84,11 +78,7 @@ class MilvusParams:
     @property
     def recorded(self) -> Mapping[str, Any]:
         """What counts when the collection is made, as JSON has it; some is recorded by itself."""
-        given = {name: getattr(self, name) for name in _KEPT}
-        kept: Mapping[str, Any] = to_jsonable_python(
-            {name: value for name, value in given.items() if value not in (None, {})}
-        )
-        return kept
+        return made_with(self, _KEPT)
 
     def check_lite(self) -> None:
         """Nothing, where Milvus Lite can make the index.

@@ -10,6 +10,7 @@ from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.conditions import Expression
 from llama_retrieval_ext.stores.milvus.fusing import ranker_of
+from llama_retrieval_ext.stores.milvus.params import GROUPING
 from llama_retrieval_ext.stores.milvus.questions import (
     Fused,
     Question,
@@ -62,7 +63,7 @@ class Searcher:
     @property
     def groups(self) -> bool:
         """Whether the engine can go by documents."""
-        return self._collection.params.groups
+        return self._collection.index_type in GROUPING
 
     def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
         """Nearest nodes to an embedding.

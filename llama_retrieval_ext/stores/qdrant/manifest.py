@@ -53,7 +53,7 @@ def recorded(info: models.CollectionInfo, where: str) -> Manifest:
         distances[params.distance],
         params.size,
         data["average_length"],
-        params=data.get("params", {}),
+        params=data["params"],
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
@@ -14,6 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.manifest import write_manifest
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 COMPACTING = """
@@ -168,6 +170,28 @@ def test_whatever_a_crash_leaves_one_shard_counts_and_the_other_goes(
     assert {"shard", "shard-1", "shard-2"} <= set(shards(store))
     with EmbeddedVectorStore(tmp_path / "s") as again:
         assert (answers(again), shards(again)) == (before, ["shard-1"])
+
+
+def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
+    store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(store)
+
+    def interrupted(*args: Any) -> None:
+        write_manifest(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_manifest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard-1"])
+    store.add([node(1)])
+    store.close()
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        assert again.count() == 201
+        again.delete_nodes(["n1"])
+        assert answers(again) == before
 
 
 def test_searches_go_on_meanwhile(store: EmbeddedVectorStore) -> None:

@@ -1,5 +1,6 @@
 """Who may have a directory open, how often, and until when."""
 
+import errno
 import gc
 import os
 import subprocess
@@ -14,6 +15,7 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
     StoreClosedError,
+    StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
@@ -109,6 +111,29 @@ def test_a_store_that_another_process_has_open_says_so(tmp_path: Path) -> None:
         store.add(NODES)
     told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
     assert told.stdout == "2\n"
+
+
+def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedVectorStore(tmp_path / "s")
+    store.add(NODES)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "broken disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_manifest", failing)
+        with pytest.raises(StoreUnavailableError, match="broken disk"):
+            store.remove()
+    with pytest.raises(StoreClosedError):
+        store.count()
+    store.close()
+    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert told.stdout == "2\n", told.stderr
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        again.remove()
+    assert not (tmp_path / "s").exists()
 
 
 AS_NOBODY = "os.setuid(65534) if os.getuid() == 0 else None\n"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
@@ -21,7 +22,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedModeError,
 )
+from llama_retrieval_ext.stores.milvus.opening import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from llama_retrieval_ext.stores.opening import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Opened = Callable[..., MilvusStore]
@@ -347,3 +350,17 @@ def test_is_empty_and_ne_see_missing_fields(store: MilvusStore) -> None:
     other = MetadataFilter(key="k", operator=FilterOperator.NE, value="x")
     assert ids(store, filters=MetadataFilters(filters=[empty])) == ["b", "c"]
     assert ids(store, filters=MetadataFilters(filters=[other])) == ["b", "c"]
+
+
+@pytest.mark.parametrize(("index_type", "groups"), [("FLAT", True), ("HNSW", False)])
+def test_whether_it_goes_by_documents_depends_on_the_index_that_there_is(
+    index_type: str, groups: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Milvus Lite has none with which it would not: as if that were so of HNSW.
+    monkeypatch.setattr("llama_retrieval_ext.stores.milvus.search.GROUPING", ["FLAT"])
+    url = f"milvus:{tmp_path}/kb.db"
+    with open_milvus(url, store_params={"index_type": index_type}) as store:
+        assert backend_for(store).capabilities.grouping == groups
+        store.add([node("a")])
+    with open_milvus(url) as store:
+        assert backend_for(store).capabilities.grouping == groups
