@@ -125,6 +125,15 @@ class HybridRetriever(StoreRetriever):
         rankings = yield from self._side_by_side(query, candidates)
         return self.fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
+    def _told(self) -> list[str]:
+        is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
+        return [
+            *([] if self.fusion == RRF() else [f"fusion={self.fusion!r}"]),
+            *([f"weights={self.weights}"] if is_weighed else []),
+            *(["pushdown=True"] if self.pushdown else []),
+            *super()._told(),
+        ]
+
     def _has_one_round_trip(self) -> bool:
         return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 
