@@ -46,7 +46,7 @@ class Scope:
     def __post_init__(self) -> None:
         if isinstance(self.kb_ids, str):
             raise ConfigurationError(
-                f"kb_ids must be a list of ids, got {self.kb_ids!r}; write [...]"
+                f"kb_ids must be a list of ids, got {self.kb_ids!r}; write [{self.kb_ids!r}]"
             )
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(self.kb_ids)))
         ids = (*self.kb_ids, *([] if self.tenant_id is None else [self.tenant_id]))

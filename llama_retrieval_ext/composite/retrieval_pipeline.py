@@ -6,7 +6,7 @@ from typing import Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
@@ -23,6 +23,9 @@ class RetrievalPipeline(Retriever):
         name: Name in traces.
         top_k: How many hits to return when the query does not say; None for all.
 
+    Raises:
+        ConfigurationError: The name is not a string.
+
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
         >>> from llama_retrieval_ext.stages.algebra.branches import branches
@@ -35,6 +38,11 @@ class RetrievalPipeline(Retriever):
     """
 
     def __init__(self, name: str, *, top_k: int | None = None) -> None:
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                f"the name of a pipeline must be a string, got {name!r}; "
+                "stages are added with add_stage"
+            )
         super().__init__(top_k=top_k, name=name)
         self._value: object = None
 
