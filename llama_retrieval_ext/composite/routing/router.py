@@ -243,6 +243,7 @@ def _note_routes(taken: Sequence[Selection]) -> None:
 def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
     if not given:
         raise ConfigurationError("a router needs at least one route")
+    _check_routes(given)
     if isinstance(given, Mapping):
         named = [(name, route.retriever, route.description) for name, route in given.items()]
     else:
@@ -254,3 +255,19 @@ def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
         Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
     ]
     return {leg.name: leg for leg in legs}, choices
+
+
+def _check_routes(given: Routes) -> None:
+    """Refuse what is easily given in place of a route: the retriever alone."""
+    if isinstance(given, Mapping):
+        for name, route in given.items():
+            if not isinstance(route, Route):
+                raise ConfigurationError(
+                    f"the route {name!r} must be a Route(retriever, description), got {route!r}"
+                )
+        return
+    for tool in given:
+        if not isinstance(tool, RetrieverTool):
+            raise ConfigurationError(
+                f"the routes must be RetrieverTools, or a mapping of names to Routes, got {tool!r}"
+            )
