@@ -46,7 +46,8 @@ class Scope:
     def __post_init__(self) -> None:
         if isinstance(self.kb_ids, str) or not isinstance(self.kb_ids, Iterable):
             raise ConfigurationError(
-                f"kb_ids must be a list of ids, got {self.kb_ids!r}; write [...]"
+                f"kb_ids must be a list of ids, got {self.kb_ids!r}; write, for instance, "
+                "['handbook']"
             )
         given = tuple(self.kb_ids)
         ids = (*given, *([] if self.tenant_id is None else [self.tenant_id]))

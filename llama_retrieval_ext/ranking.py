@@ -14,6 +14,8 @@ from llama_retrieval_ext.trace import Degradation, Trace
 
 # Characters of a hit's text in a notebook's table.
 _SHOWN: Final = 200
+# And in its `repr`, where several hits stand one behind the other.
+_TOLD: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,13 @@ class Hit(NodeWithScore):
     def class_name(cls) -> str:
         """LlamaIndex's name of the class in serialised form."""
         return "Hit"
+
+    def __repr__(self) -> str:
+        # Pydantic's has the whole node, relationships and all.
+        text = self.node.get_content()
+        told = text if len(text) <= _TOLD else f"{text[:_TOLD]}…"
+        id_, source = self.node.node_id, self.source
+        return f"{type(self).__name__}({id_!r}, score={self.score}, {source=}, text={told!r})"
 
     def to_dict(self, **_: object) -> dict[str, object]:
         """The hit as JSON, under the names that applications use."""

@@ -53,7 +53,7 @@ def test_a_scope_is_a_value() -> None:
         ("acme", [""], "non-empty"),
         ("acme", [None], "non-empty strings, got None"),
         (7, [], "non-empty strings, got 7"),
-        ("acme", "handbook", r"write \[...\]"),
+        ("acme", "handbook", r"got 'handbook'; write, for instance, \['handbook'\]"),
     ],
 )
 def test_a_scope_that_isolates_nothing_is_refused(

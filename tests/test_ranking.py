@@ -125,6 +125,15 @@ def test_a_hit_of_a_bare_node_has_nothing_to_tell_of_its_origin() -> None:
     assert (told["knowledge_base_id"], told["document_id"], told["metadata"]) == (None, None, {})
 
 
+def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
+    found = Hit(node=TextNode(id_="n1", text="years of leave\n" * 50), score=0.5, source="vector")
+    shown = repr(SearchResult([found]))
+    assert "Hit('n1', score=0.5, source='vector', text='years of leave\\nyears" in shown
+    assert len(shown) < 200
+    assert repr(Hit(node=TextNode(id_="n2", text="年假"))).endswith("source='', text='年假')")
+    assert str(found) == str(NodeWithScore(node=found.node, score=0.5))
+
+
 def test_priority_and_contributions_are_told_where_they_exist() -> None:
     part = Contribution(leg="vector", rank=1, score=0.9, weight=0.7, share=0.0115)
     told = Hit(node=full_node(), score=0.5, priority=0, contributions=(part,)).to_dict()

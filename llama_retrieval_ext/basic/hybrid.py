@@ -156,6 +156,15 @@ class HybridRetriever(StoreRetriever):
         found = len(rankings.get("keyword", ()))
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
 
+    def _told(self) -> list[str]:
+        is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
+        return [
+            *([] if self._by_default else [f"fusion={self.fusion!r}"]),
+            *([f"weights={self.weights}"] if is_weighed else []),
+            *(["pushdown=True"] if self.pushdown else []),
+            *super()._told(),
+        ]
+
     def _has_one_round_trip(self) -> bool:
         return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 

@@ -146,8 +146,12 @@ class StoreRetriever(Retriever):
         return self.embed_model
 
     def __repr__(self) -> str:
-        told = f"{self.backend.engine}, top_k={self.top_k}, name={self.name!r}"
-        return f"{type(self).__name__}({told})"
+        told = [self.backend.engine, f"top_k={self.top_k}", *self._told(), f"name={self.name!r}"]
+        return f"{type(self).__name__}({', '.join(told)})"
+
+    def _told(self) -> list[str]:
+        """What was chosen, in place of a default, for `repr`."""
+        return [] if self.collapse is None else [f"collapse={self.collapse!r}"]
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:

@@ -21,6 +21,8 @@ _OPERATORS = {
 # The first operator ends the key; of two that begin alike, the longer one counts.
 _FILTER = re.compile(r"\s*(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*(?P<value>.*?)\s*")
 _QUOTES = "\"'"
+# What begins so was an operator of another language, == or =>, and would find nothing.
+_TWISTED = ("=", "<", ">")
 _MEANT = (
     "write KEY=VALUE, or one of != >= > <= < in place of =, or KEY~PART; "
     "in quotes a value is a string"
@@ -33,7 +35,8 @@ def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
     Args:
         options: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
             ``key<value`` or ``key~part``: the string has that part, whatever the case. A value that
-            reads as a number is one, unless it is quoted.
+            reads as a number is one, unless it is quoted; one that begins with ``=``, ``<`` or
+            ``>`` has to be quoted.
 
     Returns:
         LlamaIndex filters, or None if there are no options.
@@ -65,6 +68,10 @@ def _parse(option: str) -> MetadataFilter:
         if len(value) < len(_QUOTES) or value[-1] != value[0]:
             raise InvalidFilterError(f"--filter {option!r} has a quote that does not end; {_MEANT}")
         return MetadataFilter(key=match["key"], operator=operator, value=value[1:-1])
+    if value.startswith(_TWISTED):
+        raise InvalidFilterError(
+            f"--filter {option!r} has a value that begins as an operator; {_MEANT}"
+        )
     is_text = operator is FilterOperator.TEXT_MATCH_INSENSITIVE
     return MetadataFilter(
         key=match["key"], operator=operator, value=value if is_text else _number_or_text(value)

@@ -101,4 +101,4 @@ def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
 
 def _show_program(question: str, paths: list[Path] | None) -> None:
     say("\nThe same in five lines of Python", style="bold")
-    say(five_lines(question, paths[0] if paths else None))
+    say(five_lines(question, *(paths or ())))

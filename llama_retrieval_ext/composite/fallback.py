@@ -52,7 +52,8 @@ class FallbackRetriever(Retriever):
         super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
         if len(retrievers) < 2:  # noqa: PLR2004 - a fallback is a second one
             raise ConfigurationError(
-                f"a fallback needs at least two retrievers, got {len(retrievers)}"
+                f"a fallback needs at least two retrievers, got {len(retrievers)}; "
+                "write them one after the other: FallbackRetriever(first, second)"
             )
         self.legs = unique_legs(retrievers)
         self.enough = check_count(enough, "enough")

@@ -149,6 +149,10 @@ class IntentAdaptiveRetriever(RouterRetriever):
             )
         if fusion is not None and fusion.weights is not None:
             raise ConfigurationError(f"give the weights to the profiles, not to {fusion!r}")
+        if not isinstance(legs, Unfused | Mapping):
+            raise ConfigurationError(
+                f"the legs must be a | b, or a mapping of names to retrievers, got {legs!r}"
+            )
         sides = legs if isinstance(legs, Unfused) else branches(**legs)
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)

@@ -6,6 +6,7 @@ from typing import Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
+from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.children import retrieval
 from llama_retrieval_ext.execution.effects import Plan
@@ -23,6 +24,9 @@ class RetrievalPipeline(Retriever):
         name: Name in traces.
         top_k: How many hits to return when the query does not say; None for all.
 
+    Raises:
+        ConfigurationError: The name is not a string.
+
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
         >>> from llama_retrieval_ext.stages.algebra.branches import branches
@@ -35,6 +39,7 @@ class RetrievalPipeline(Retriever):
     """
 
     def __init__(self, name: str, *, top_k: int | None = None) -> None:
+        of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
         super().__init__(top_k=top_k, name=name)
         self._value: object = None
 

@@ -206,8 +206,8 @@ def _check_exists(location: Location, url: str) -> None:
 def missing(url: str) -> ConfigurationError:
     """The error for a knowledge base that is not there."""
     return ConfigurationError(
-        f"there is no knowledge base at {url}; make it with KnowledgeBase.open, without "
-        f"must_exist, or with: llama-retrieval ingest PATH --kb {url}"
+        f"there is no knowledge base at {url}; check the URL. KnowledgeBase.open without "
+        f"must_exist makes one, and so does: llama-retrieval ingest PATH --kb {url}"
     )
 
 

@@ -26,6 +26,7 @@ class AskedSetup:
     """
 
     kept_in: ClassVar[str] = "store"
+    also_called: ClassVar[Mapping[str, str]] = {}
 
     tokenizer: Tokenizer | None = None
     distance: Distance | None = None
@@ -59,8 +60,8 @@ class AskedSetup:
             asked, has = getattr(self, name), getattr(recorded, name)
             if asked is not None and asked != has:
                 raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {asked!r}; leave {name} out, or "
-                    f"use another {self.kept_in}"
+                    f"{where} was made with {name}={has!r}, not {asked!r}; leave "
+                    f"{self.also_called.get(name, name)} out, or use another {self.kept_in}"
                 )
         if self.dimension not in (None, recorded.dimension):
             raise DimensionMismatchError(

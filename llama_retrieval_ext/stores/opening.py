@@ -167,7 +167,8 @@ def source_of(storage: Storage) -> Source:
     if isinstance(storage, Backend):
         return Source(storage)
     raise ConfigurationError(
-        f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}"
+        f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}; "
+        "a KnowledgeBase makes its retrievers itself: kb.retriever('hybrid')"
     )
 
 

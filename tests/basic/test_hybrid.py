@@ -1,15 +1,21 @@
 """Hybrid search of one store."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.store_retriever import StoreRetriever
+from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
+from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -60,3 +66,20 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
         if part.leg == "keyword"
     ]
     assert min(shares) > 0
+
+
+@pytest.mark.parametrize(
+    ("retriever", "told"),
+    [
+        (HybridRetriever, ""),
+        (partial(HybridRetriever, fusion=WeightedSum()), f"fusion={WeightedSum()!r}, "),
+        (partial(HybridRetriever, alpha=0.5), ""),
+        (partial(HybridRetriever, alpha=0.25), "weights={'vector': 0.25, 'keyword': 0.75}, "),
+        (partial(HybridRetriever, fusion=RRF(k=10.0)), "fusion=RRF(k=10.0), "),
+        (partial(HybridRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2, by=None), "),
+        (partial(VectorRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2, by=None), "),
+    ],
+)
+def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told: str) -> None:
+    made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
+    assert repr(made) == f"{type(made).__name__}(fake, top_k=10, {told}name={made.name!r})"

@@ -187,5 +187,8 @@ def test_an_engine_is_not_asked_for_its_name() -> None:
     backend = Describing(sample_nodes(MODEL))
     retriever = hybrid(backend, pushdown=True)
     assert retriever.retrieve(SAMPLE_QUERIES[0])
-    assert repr(retriever) == "HybridRetriever(fake, top_k=10, name='hybrid')"
+    assert (
+        repr(retriever)
+        == "HybridRetriever(fake, top_k=10, fusion=RRF(k=60.0), pushdown=True, name='hybrid')"
+    )
     assert backend.described == 0

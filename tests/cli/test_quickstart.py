@@ -111,6 +111,17 @@ def test_five_lines_for_a_single_file_work(
     assert "25 days" in capsys.readouterr().out
 
 
+def test_five_lines_for_several_paths_read_all_of_them(
+    handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "badge.txt").write_text("The badge is blue.")
+    program = five_lines("badge", handbook / "leave.md", tmp_path / "more")
+    exec(program, {})
+    assert "blue" in capsys.readouterr().out
+    assert len(program.splitlines()) == 5
+
+
 def test_own_files_without_a_question_and_nobody_there(run: Run, handbook: Path) -> None:
     finished = run("quickstart", handbook)
     assert finished.returncode == 0

@@ -115,7 +115,7 @@ def test_retries_of_a_leg_come_before_the_fallback(searched: Searched) -> None:
 
 
 def test_what_cannot_work_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least two retrievers, got 1"):
+    with pytest.raises(ConfigurationError, match="at least two retrievers, got 1; write"):
         FallbackRetriever(finding(1, "a"))
     with pytest.raises(ConfigurationError, match="enough must be a whole number"):
         FallbackRetriever(finding(1, "a"), finding(1, "b"), enough=0)

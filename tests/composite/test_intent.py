@@ -215,6 +215,10 @@ def test_what_cannot_work_is_refused_at_construction() -> None:
             "give the weights to the profiles",
         ),
         (
+            lambda: IntentAdaptiveRetriever(FixedRetriever(name="a")),  # type: ignore[arg-type]
+            r"must be a \| b, or a mapping of names to retrievers, got a",
+        ),
+        (
             lambda: IntentAdaptiveRetriever(
                 legs(), profiles={GENERAL: IntentProfile("rest")}, selector=INTENT_RULES
             ),

@@ -8,7 +8,7 @@ import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor
 
 from llama_retrieval_ext.composite.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
@@ -79,6 +79,11 @@ def test_a_pipeline_that_is_not_finished_says_what_it_needs(stages: tuple[object
         pipeline = pipeline.add_stage(stage)
     with pytest.raises(CompositionError, match="it needs a retriever"):
         pipeline.retrieve("query")
+
+
+def test_a_stage_in_place_of_the_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be of type str, got a; .*add_stage"):
+        RetrievalPipeline(a)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", [3, None, "retriever", Top])

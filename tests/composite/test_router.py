@@ -473,6 +473,14 @@ def test_what_cannot_work_is_refused_at_construction() -> None:
     rules = RuleSelector([RouteRule("travel", any_of=["train"])])
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: RouterRetriever(Picks([]), {}), "at least one route"),
+        (
+            lambda: RouterRetriever(Picks([]), {"a": FixedRetriever(name="a")}),  # type: ignore[dict-item]
+            r"the route 'a' must be .* Route, got a; write Route\(retriever, description\)",
+        ),
+        (
+            lambda: RouterRetriever(Picks([]), [FixedRetriever(name="a")]),  # type: ignore[list-item]
+            "must be .* RetrieverTool, got a; or give a mapping of names to Routes",
+        ),
         (lambda: RouterRetriever(Picks([]), []), "at least one route"),
         (lambda: RouterRetriever(Picks([]), routes(), fallback="x"), "'x' is no route"),
         (lambda: RouterRetriever(Picks([]), routes(), max_routes=0), "max_routes"),

@@ -242,6 +242,7 @@ def _note_routes(taken: Sequence[Selection]) -> None:
 def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
     if not given:
         raise ConfigurationError("a router needs at least one route")
+    _check_routes(given)
     if isinstance(given, Mapping):
         named = [(name, route.retriever, route.description) for name, route in given.items()]
     else:
@@ -253,3 +254,15 @@ def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
         Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
     ]
     return {leg.name: leg for leg in legs}, choices
+
+
+def _check_routes(given: Routes) -> None:
+    """Refuse what is easily given in place of a route: the retriever alone."""
+    if isinstance(given, Mapping):
+        for name, route in given.items():
+            of_type(
+                route, Route, f"the route {name!r}", instead="write Route(retriever, description)"
+            )
+        return
+    for tool in given:
+        of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")

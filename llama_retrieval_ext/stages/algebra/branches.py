@@ -43,6 +43,17 @@ class Unfused(Operand):
 
         return then(self, other)
 
+    if not TYPE_CHECKING:  # where there is a type checker, it says so, and earlier
+
+        def __getattr__(self, name: str) -> object:
+            """Say what is missing to whoever takes it for a retriever."""
+            if not hasattr(BaseRetriever, name):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"{self!r} is no retriever yet and has no {name!r}; "
+                f"put a Fusion behind it: {self!r} >> RRF()"
+            )
+
     def __repr__(self) -> str:
         legs = " | ".join(expression(leg.retriever) for leg in self.legs)
         before = [repr(stage) for stage in self.rewrites]

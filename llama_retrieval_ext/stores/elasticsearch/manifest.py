@@ -81,6 +81,9 @@ class Asked(AskedSetup):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
     kept_in: ClassVar[str] = "index"
+    also_called: ClassVar[Mapping[str, str]] = {
+        "routing": "routing (of a knowledge base: many_tenants)"
+    }
 
     analyzer: str | None = None
     routing: bool | None = None

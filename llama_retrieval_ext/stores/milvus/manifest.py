@@ -80,6 +80,9 @@ class Asked(AskedSetup):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
     kept_in: ClassVar[str] = "collection"
+    also_called: ClassVar[Mapping[str, str]] = {
+        "by_tenant": "by_tenant (of a knowledge base: many_tenants)"
+    }
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool | None = None

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.postprocessor import SimilarityPostprocessor
+from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import LongContextReorder
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
@@ -17,7 +20,7 @@ from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -299,6 +302,18 @@ def test_the_outline_is_the_tree() -> None:
 
 def test_the_outline_shows_a_leg_that_stands_twice() -> None:
     assert ((a | a) >> RRF()).outline() == "RRF(k=60.0)\n├─ a\n└─ a"
+
+
+@pytest.mark.parametrize("unfused", [a | b, Say("please") >> (a | b)], ids=repr)
+def test_what_waits_for_a_fusion_says_so_when_it_is_asked(unfused: Unfused) -> None:
+    engine = RetrieverQueryEngine.from_args(unfused, llm=MockLLM())  # type: ignore[arg-type]
+    with pytest.raises(
+        AttributeError, match=r"no retriever yet .*put a Fusion behind it: .*>> RRF\(\)"
+    ):
+        engine.retrieve(QueryBundle("query"))
+    assert not hasattr(unfused, "aretrieve")
+    with pytest.raises(AttributeError, match="object has no attribute 'something'"):
+        unfused.something  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_mermaid_has_the_same_tree() -> None:

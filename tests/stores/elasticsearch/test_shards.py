@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.manifest import Asked
 from llama_retrieval_ext.stores.elasticsearch.mapping import index_body
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from tests.stores.elasticsearch.conftest import ALONE
 
 QUERY = Query("word", embedding=[1.0, 0.0])
 # How many of its shards may be on one machine.
@@ -43,7 +44,7 @@ CALLS: dict[str, Call] = {
 def halved(store: ElasticsearchVectorStore) -> Iterator[ElasticsearchVectorStore]:
     """An index that somebody has made, one of whose two shards has no place."""
     params = IndexParams(number_of_shards=2, number_of_replicas=0, settings={_ROOM: 1})
-    asked = Asked(None, None, 2, None, routing=False)
+    asked = Asked(dimension=2, params=ALONE, routing=False)
     body = index_body(asked.checked(None, store.index), params)
     store.client.indices.create(index=store.index, wait_for_active_shards="0", **body)
     yield store
