@@ -54,10 +54,12 @@ class Collection:
         Raises:
             StoreUnavailableError: It cannot be reached.
             StoreFormatError: It holds something else, or is from a newer release.
-            ConfigurationError: It has another tokenizer or distance than asked for.
+            ConfigurationError: The server is too old, or it has another tokenizer or distance
+                than asked for.
             DimensionMismatchError: It has another dimension than asked for.
         """
         self.version = yield from asked_version()
+        self.version.check_server(self.where)
         yield from self.looked_at()
 
     def looked_at(self) -> Talk[Manifest | None]:

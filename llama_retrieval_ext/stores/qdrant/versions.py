@@ -3,13 +3,20 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from llama_retrieval_ext.errors import StoreError, StoreUnavailableError, UnsupportedFilterError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+    UnsupportedFilterError,
+)
 from llama_retrieval_ext.stores.points.clauses import Clause, Contains, Group
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
-_RANK_CONSTANT: Final = (1, 16)
+# The first where a collection keeps what it was made with, and where a fusion by rank takes its
+# constant; the other fusions are older.
+_OLDEST: Final = (1, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,24 @@ class Version:
 
     @property
     def fuses(self) -> bool:
-        """Whether a fusion by rank takes its constant; the other fusions are older."""
-        return (self.major, self.minor) >= _RANK_CONSTANT
+        """Whether it fuses as we do, for all that is known."""
+        return (self.major, self.minor) >= _OLDEST
+
+    def check_server(self, where: str) -> None:
+        """Nothing, unless collections of ours cannot be kept there.
+
+        Args:
+            where: The server, as it may be shown.
+
+        Raises:
+            ConfigurationError: It is too old.
+        """
+        if (0, 0) < (self.major, self.minor) < _OLDEST:
+            raise ConfigurationError(
+                f"the Qdrant of {where} is {self.major}.{self.minor}, and must be 1.16 or newer, "
+                "which keep with a collection what it was made with; update the server, or hand "
+                "in LlamaIndex's QdrantVectorStore over it"
+            )
 
     def check(self, clause: Clause) -> None:
         """Nothing, where it can evaluate the clause.

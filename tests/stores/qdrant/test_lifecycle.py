@@ -266,6 +266,23 @@ def test_a_collection_of_somebody_else_is_refused(fake: FakeServer) -> None:
         QdrantStore(f"qdrant://{fake.host}/kb")
 
 
+@pytest.mark.parametrize("version", ["1.15.5", "1.9.0", "0.11.2"])
+def test_a_server_that_keeps_no_settings_is_refused_before_anything_is_made(
+    fake: FakeServer, version: str
+) -> None:
+    fake.version = version
+    with pytest.raises(ConfigurationError, match=r"must be 1\.16 or newer"):
+        QdrantStore(f"qdrant://{fake.host}/kb")
+    assert {method for method, _, _ in fake.requests} == {"GET"}
+
+
+@pytest.mark.parametrize("version", ["1.16.0", "2.0.0", "unknown"])
+def test_any_other_server_is_taken(fake: FakeServer, version: str) -> None:
+    fake.version = version
+    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
+        assert store.count() == 0
+
+
 def test_a_collection_of_a_newer_release_is_refused(fake: FakeServer) -> None:
     vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     metadata = {"llama_retrieval_ext": {"format": 99}}
