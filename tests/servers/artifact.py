@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _TRIES = 3
 _TRY_S = 300
 _IN_USE = ".in-use"
-_held: list[TextIO] = []  # open, and so locked, until the process ends
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,8 @@ def own_folder(prefix: str) -> Path:
             shutil.rmtree(left.with_name(left.name.removesuffix(_IN_USE)), ignore_errors=True)
             left.unlink(missing_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=cache()))
-    lock = folder.with_name(folder.name + _IN_USE).open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    _held.append(lock)
+    mark = os.open(folder.with_name(folder.name + _IN_USE), os.O_CREAT | os.O_WRONLY)
+    fcntl.flock(mark, fcntl.LOCK_EX)  # open, and so locked, until the process ends
     return folder
 
 
