@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from llama_index.core.schema import QueryBundle
+from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -102,6 +102,32 @@ class Scope:
             )
         pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(self.kb_ids), None)))
         return {key: value for key, value in pairs if value is not None}
+
+
+def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
+    """The document that a node is a part of; None for a node without one.
+
+    Returns:
+        Its id, and the tenant and the knowledge base that it belongs to: the same id in another
+        scope is another document.
+
+    Examples:
+        >>> from llama_index.core import Document
+        >>> from llama_index.core.node_parser import SentenceSplitter
+        >>> leave = Document(id_="leave", text="25 days", metadata={"tenant_id": "acme"})
+        >>> document_of(SentenceSplitter()([leave])[0])
+        ('leave', 'acme', None)
+
+    """
+    if node.ref_doc_id is None:
+        return None
+    tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
+    # What is no string is in no scope.
+    return (
+        node.ref_doc_id,
+        tenant_id if isinstance(tenant_id, str) else None,
+        kb_id if isinstance(kb_id, str) else None,
+    )
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """What a backend promises of a few nodes of each document, as tests to inherit."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, document_of
 from llama_retrieval_ext.stores.backend import Backend, Dense, Found, Keyword, Search
 from llama_retrieval_ext.stores.grouping import grouping
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
@@ -43,9 +43,9 @@ class GroupingContract:
                     assert scores == pytest.approx(everything[document][:size], abs=1e-6)
 
 
-def _by_document(found: Sequence[Found]) -> dict[str, list[float]]:
+def _by_document(found: Sequence[Found]) -> dict[Hashable, list[float]]:
     """The scores of each document, best first; the documents by their best."""
-    scores: dict[str, list[float]] = {}
+    scores: dict[Hashable, list[float]] = {}
     for each in found:
-        scores.setdefault(str(each.node.ref_doc_id), []).append(each.score)
+        scores.setdefault(document_of(each.node) or each.node_id, []).append(each.score)
     return scores

@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, document_of
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Asked, Found, Search
@@ -67,9 +67,9 @@ class Grouping(FakeBackend):
 
         def groups(rankings: list[list[Found]]) -> list[Found]:
             best = Collapse(size).of(rankings[0])
-            documents = list(dict.fromkeys(each.node.ref_doc_id for each in best))
+            documents = list(dict.fromkeys(document_of(each.node) for each in best))
             chosen = documents[: asked.search.top_k]
-            return [each for each in best if each.node.ref_doc_id in chosen]
+            return [each for each in best if document_of(each.node) in chosen]
 
         return call.then(groups)
 

@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, document_of
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.refine import Refine
 
@@ -38,7 +38,8 @@ class Collapse(Refine):
         size: How many hits of a document stay, at least 1.
         by: A metadata field to go by instead: of each string or number in it so many hits stay.
 
-    A node without a document, or with anything else in the field, repeats nothing and stays.
+    A node without a document, or with anything else in the field, repeats nothing and stays. The
+    same id of a document in another scope is another document.
 
     Raises:
         ConfigurationError: ``size`` is below 1, or ``by`` is empty.
@@ -82,8 +83,10 @@ class Collapse(Refine):
         return kept
 
     def _group(self, node: BaseNode) -> Hashable:
-        value = node.ref_doc_id if self.by is None else node.metadata.get(self.by)
-        alone = isinstance(value, bool) or not isinstance(value, str | int | float)
-        if alone or (isinstance(value, float) and math.isnan(value)):
-            return (node.node_id,)  # no string or number equals a tuple
-        return value
+        alone = (node.node_id,)  # which equals no document, string or number
+        if self.by is None:
+            return document_of(node) or alone
+        value = node.metadata.get(self.by)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return alone
+        return alone if isinstance(value, float) and math.isnan(value) else value

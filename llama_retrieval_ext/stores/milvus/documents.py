@@ -14,6 +14,7 @@ from llama_retrieval_ext.stores.milvus.safe_text import SEPARATOR, safe_text
 from llama_retrieval_ext.stores.milvus.schema import (
     DENSE,
     DOC,
+    DOC_KEY,
     ID,
     LONGEST,
     LONGEST_FIELDS,
@@ -22,6 +23,7 @@ from llama_retrieval_ext.stores.milvus.schema import (
     TERMS,
 )
 from llama_retrieval_ext.stores.milvus.terms import document_terms
+from llama_retrieval_ext.stores.nodes.document_key import document_key
 from llama_retrieval_ext.stores.nodes.keyword_text import keyword_text
 from llama_retrieval_ext.stores.nodes.stored_node import node_to_text
 from llama_retrieval_ext.stores.nodes.surrogates import utf8_safe
@@ -65,8 +67,8 @@ def _row(node: BaseNode, vector: list[float], manifest: Manifest) -> Row:
     text, node_id = keyword_text(node), safe_text(node.node_id)
     strings = {
         ID: node_id,
-        # A node without a document is one by itself, under a name that no document has.
-        DOC: f"{SEPARATOR}{node_id}" if node.ref_doc_id is None else safe_text(node.ref_doc_id),
+        # What no document is called, where there is none.
+        DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: utf8_safe(node_to_text(node)),
         TERMS: document_terms(text, manifest.tokenizer)
         if manifest.analyzer is None
@@ -80,7 +82,7 @@ def _row(node: BaseNode, vector: list[float], manifest: Manifest) -> Row:
     fields = fields_of(node.metadata)
     size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
     _check(node, "metadata", size_bytes, LONGEST_FIELDS)
-    return {**strings, **fields, DENSE: vector}
+    return {**strings, **fields, DOC_KEY: document_key(node), DENSE: vector}
 
 
 def _check(node: BaseNode, what: str, size_bytes: int, limit_bytes: int) -> None:

@@ -10,7 +10,7 @@ from llama_retrieval_ext.stores.asked_setup import AskedSetup
 from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 PROPERTY: Final = "llama_retrieval_ext"
 
 

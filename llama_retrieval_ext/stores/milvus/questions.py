@@ -10,7 +10,7 @@ from pymilvus.client.abstract import BaseRanker
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.hits import Hit, best_hits, check_within, first_limit
-from llama_retrieval_ext.stores.milvus.schema import DOC, NODE
+from llama_retrieval_ext.stores.milvus.schema import DOC_KEY, NODE
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_id_in
 
 
@@ -96,7 +96,7 @@ def groups(collection: Collection, question: Question, documents: int, size: int
         ConfigurationError: More are wanted than Milvus returns.
     """
     check_within(documents * size)
-    by_document = {"group_by_field": DOC, "group_size": size}
+    by_document = {"group_by_field": DOC_KEY, "group_size": size}
 
     def asked(client: MilvusClient) -> list[Hit]:
         return _asked(client, collection, [question], documents, **by_document)[0]

@@ -11,9 +11,11 @@ from llama_retrieval_ext.stores.milvus.conditions import COLUMNS
 from llama_retrieval_ext.stores.milvus.manifest import Manifest
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
 from llama_retrieval_ext.stores.nodes.distance import Distance
+from llama_retrieval_ext.stores.nodes.document_key import KEY_LENGTH
 
 ID: Final = "id"
 DOC: Final = "doc"
+DOC_KEY: Final = "doc_key"
 NODE: Final = "node"
 TERMS: Final = "terms"
 DENSE: Final = "dense"
@@ -43,6 +45,7 @@ def schema_of(manifest: Manifest, *, lite: bool) -> CollectionSchema:
             column, DataType.VARCHAR, max_length=LONGEST_NAME, is_partition_key=is_partition_key
         )
     schema.add_field(DOC, DataType.VARCHAR, max_length=LONGEST)
+    schema.add_field(DOC_KEY, DataType.VARCHAR, max_length=KEY_LENGTH)
     schema.add_field(NODE, DataType.VARCHAR, max_length=LONGEST)
     analyzer: Mapping[str, Any] = manifest.analyzer or (_LITE_ANALYZER if lite else _ANALYZER)
     schema.add_field(
@@ -78,6 +81,6 @@ def indexes_of(manifest: Manifest, params: MilvusParams, *, lite: bool) -> Index
         BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
     )
     # Milvus Lite cannot open a collection any more where a crash left half of such an index.
-    for column in () if lite else (*COLUMNS.values(), DOC):
+    for column in () if lite else (*COLUMNS.values(), DOC, DOC_KEY):
         indexes.add_index(column, index_type="INVERTED")
     return indexes

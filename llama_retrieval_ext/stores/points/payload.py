@@ -2,7 +2,7 @@
 
 ::
 
-    {"doc": ref_doc_id, "node": the node as text,
+    {"doc": ref_doc_id, "doc_key": see `document_key`, "node": the node as text,
      "meta": {key: string or number, or {} for anything else that is not None},
      "lower": {key: string in lower case, where that is another one},
      "big": {key: a number beyond what JSON keeps exactly, as a string of digits},
@@ -27,6 +27,7 @@ Payload: TypeAlias = dict[str, object]
 _Groups: TypeAlias = dict[str, dict[str, object]]
 
 DOC: Final = "doc"
+DOC_KEY: Final = "doc_key"  # of servers alone
 NODE: Final = "node"
 META: Final = "meta"
 LOWER: Final = "lower"

@@ -9,7 +9,7 @@ from qdrant_client import models
 
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.points.field_limits import LONGEST_VALUE, MOST_FIELDS
-from llama_retrieval_ext.stores.points.payload import DOC, LIST, META, Payload, path
+from llama_retrieval_ext.stores.points.payload import DOC, DOC_KEY, LIST, META, Payload, path
 
 Schema: TypeAlias = models.KeywordIndexParams | models.FloatIndexParams
 
@@ -41,6 +41,7 @@ def _scope_field(key: str) -> Field:
 # Made with the collection, before the first node: later the engine would not sort by them.
 SCOPE_FIELDS: Final = (
     Field(DOC, DOC, _KEYWORD),
+    Field(DOC_KEY, DOC_KEY, _KEYWORD),
     _scope_field(TENANT_KEY),
     _scope_field(KB_KEY),
 )

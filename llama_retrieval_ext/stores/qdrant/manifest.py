@@ -10,7 +10,7 @@ from llama_retrieval_ext.stores.nodes.distance import Distance
 from llama_retrieval_ext.stores.points.manifest import Manifest
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 DENSE: Final = "dense"
 BM25: Final = "bm25"
 _KEY: Final = "llama_retrieval_ext"

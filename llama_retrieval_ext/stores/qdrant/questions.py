@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.points.payload import DOC
+from llama_retrieval_ext.stores.points.payload import DOC_KEY
 from llama_retrieval_ext.stores.qdrant.layout import Score
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
@@ -133,7 +133,7 @@ class Asker:
                 "query_filter": question.filter,
                 "search_params": question.params,
                 "score_threshold": _ABOVE_ZERO if question.positive else None,
-                "group_by": DOC,
+                "group_by": DOC_KEY,
                 "limit": question.top_k,
                 "group_size": size,
                 "with_payload": self.payload,

@@ -6,9 +6,10 @@ from typing import Final
 from llama_index.core.schema import BaseNode
 from qdrant_client import models
 
+from llama_retrieval_ext.stores.nodes.document_key import document_key
 from llama_retrieval_ext.stores.points.batch import USUAL_LENGTH, Batch, checked, mean_length
 from llama_retrieval_ext.stores.points.clauses import Clause
-from llama_retrieval_ext.stores.points.payload import DOC
+from llama_retrieval_ext.stores.points.payload import DOC_KEY
 from llama_retrieval_ext.stores.points.terms import Weighed
 from llama_retrieval_ext.stores.qdrant.collection import Collection
 from llama_retrieval_ext.stores.qdrant.failures import CollectionMissingError
@@ -18,8 +19,6 @@ from llama_retrieval_ext.stores.qdrant.written import as_filter
 
 # A server takes 32 MB a request; a node with a vector of 1,500 numbers is some 40 kB.
 BATCH: Final = 128
-# A node without a document is one by itself; before its id stands what begins no document's.
-ALONE: Final = "\ue041"
 
 
 def added(collection: Collection, nodes: Sequence[BaseNode]) -> Talk[None]:
@@ -71,8 +70,7 @@ def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
         models.PointStruct(
             id=str(ready.id),
             vector={DENSE: ready.vector, BM25: _sparse_vector(ready.weighed)},
-            # The engine would leave out what has no document when it goes by documents.
-            payload={DOC: f"{ALONE}{node.node_id}", **ready.payload},
+            payload={DOC_KEY: document_key(node), **ready.payload},
         )
         for node, ready in zip(batch.nodes, batch.ready(average_length=average_length), strict=True)
     ]

@@ -33,6 +33,18 @@ def test_what_has_no_document_stays_and_is_no_document_of_others() -> None:
     assert node_ids(Collapse().of([hit("a"), hit("b"), hit("a1", "a")])) == ["a", "b", "a1"]
 
 
+def test_the_same_id_in_another_scope_is_another_document() -> None:
+    hits = [
+        hit("1", "policy", tenant_id="acme"),
+        hit("2", "policy", tenant_id="globex"),
+        hit("3", "policy", tenant_id="acme", kb_id="it"),
+        hit("4", "policy"),
+        hit("5", "policy", tenant_id="acme"),
+        hit("6", "policy", tenant_id=["no", "scope"]),
+    ]
+    assert node_ids(Collapse().of(hits)) == ["1", "2", "3", "4"]
+
+
 def test_it_can_go_by_a_field() -> None:
     hits = [hit("1", "d", by="Li"), hit("2", "d", by="Wu"), hit("3", "e", by="Li")]
     assert node_ids(Collapse(by="by").of(hits)) == ["1", "2"]

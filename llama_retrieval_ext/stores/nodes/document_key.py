@@ -1,0 +1,28 @@
+"""`document_key`: what engines go by that find a few nodes of each document."""
+
+import json
+from hashlib import blake2b
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.query import document_of
+
+# Characters of every key.
+KEY_LENGTH: Final = 32
+
+
+def document_key(node: BaseNode) -> str:
+    """A text that the nodes of a document have in common, and others have not.
+
+    A node without a document is one by itself.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> alone = TextNode(id_="n1")
+        >>> document_key(alone) == document_key(alone) != document_key(TextNode(id_="n2"))
+        True
+
+    """
+    identity = document_of(node) or (node.node_id,)
+    return blake2b(json.dumps(identity).encode(), digest_size=KEY_LENGTH // 2).hexdigest()
