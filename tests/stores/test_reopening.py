@@ -92,7 +92,9 @@ def test_what_it_was_not_made_with_is_refused_and_named(opened: Open, engine: st
     fill(opened(MADE[engine]))
     for params in OTHER[engine]:
         (name,) = params
-        with pytest.raises(ConfigurationError, match=rf"was made with.*{name}=.* leave {name}.* out"):
+        with pytest.raises(
+            ConfigurationError, match=rf"was made with.*{name}=.* leave {name}.* out"
+        ):
             opened(params)
     assert len(found(opened())) == 25
 
