@@ -42,9 +42,15 @@ def group(
     return MetadataFilters(filters=list(filters), condition=condition)
 
 
+class Missing:
+    """Stands for metadata without the field."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = Missing()
 # What each operator says of a field: operator, value, fields that match, fields that do not.
-# "missing" stands for metadata without the field.
-MISSING = object()
 TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
     (OP.EQ, "a", ["a"], ["A", "ab", "", ["a"], None, MISSING]),
     (OP.EQ, 3, [3, 3.0], ["3", 4, True, [3], None, MISSING]),
@@ -107,7 +113,7 @@ def test_no_condition_is_always_satisfied() -> None:
         (Not(AnyOf((ACME, OLD))), {"nothing"}),
         (AnyOf((AllOf((ACME, Not(OLD))), Not(ACME))), {"acme new", "other old", "nothing"}),
     ],
-    ids=repr,
+    ids=lambda given: ", ".join(sorted(given)) if isinstance(given, set) else repr(given),
 )
 def test_groups_nest(condition: Condition, matched: set[str]) -> None:
     metadata: dict[str, dict[str, object]] = {
