@@ -16,8 +16,8 @@ README = ROOT.parent / "README.md"
 # Every third-party package that an extra brings and the base does not.
 OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
-    *("elasticsearch", "milvus_lite", "neo4j", "pymilvus", "qdrant_client"),
-    *("hypothesis", "ir_measures", "nbclient", "pytest", "ranx", "uvloop"),
+    *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
+    *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 
 

@@ -1,6 +1,6 @@
 """The tables of a ledger in memory, and the records that outlive them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from threading import Timer
 from time import monotonic
 
@@ -20,13 +20,17 @@ LONG = "x" * (3 * SLICE + 1)
 
 
 class Records:
-    """Nodes in a dict, and what was asked of them."""
+    """Nodes in a dict, what was asked of them, and the ledgers over them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, BaseNode] = {}
         self.asked: list[list[str] | None] = []
+        self.ledgers: list[MirroredLedger] = []
+        self.is_down = False
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
+        if self.is_down:
+            raise StoreUnavailableError("the server is down")
         self.nodes |= {node.node_id: node for node in nodes}
 
     def get_nodes(self, node_ids: list[str] | None = None) -> list[BaseNode]:
@@ -40,12 +44,17 @@ class Records:
 
 
 @pytest.fixture
-def records() -> Records:
-    return Records()
+def records() -> Iterator[Records]:
+    made = Records()
+    yield made
+    for ledger in made.ledgers:
+        ledger.close()
 
 
 def ledger_on(records: Records, *, patience_s: float = 0.0) -> MirroredLedger:
-    return MirroredLedger(Mirror(Companion(records)), held=lambda: 0, patience_s=patience_s)
+    mirror = Mirror(Companion(records))
+    records.ledgers.append(MirroredLedger(mirror, held=lambda: 0, patience_s=patience_s))
+    return records.ledgers[-1]
 
 
 def journal_of(ledger: MirroredLedger) -> Journal:
@@ -221,23 +230,14 @@ def test_a_second_writer_is_noticed_and_nothing_of_the_first_is_lost(records: Re
 
 
 def test_what_cannot_be_written_has_not_happened(records: Records) -> None:
-    class Failing(Records):
-        def add(self, nodes: Sequence[BaseNode]) -> None:
-            if not self.works:
-                raise StoreUnavailableError("the server is down")
-            super().add(nodes)
-
-        works = True
-
-    failing = Failing()
-    ledger = ledger_on(failing)
+    ledger = ledger_on(records)
     ledger.record(Manifest("model", dimension=1))
     add(ledger, "a")
-    failing.works = False
+    records.is_down = True
     with pytest.raises(StoreUnavailableError, match="down"):
         add(ledger, "b")
     assert [each.document_id for each in ledger.documents(None)] == ["a"]
-    failing.works = True
+    records.is_down = False
     add(ledger, "b")
     assert [each.document_id for each in ledger.documents(None)] == ["a", "b"]
 
