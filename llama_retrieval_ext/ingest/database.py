@@ -1,6 +1,7 @@
 """The SQLite file under a ledger: one connection, used by one thread at a time."""
 
 import sqlite3
+import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ class Database:
                 isolation_level=None,
                 check_same_thread=False,
             )
+        # Also when nobody does, and the program ends: Python 3.13 warns of what is left open.
+        self._end = weakref.finalize(self, self._connection.close)
         try:
             with self._translated():
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -47,7 +50,7 @@ class Database:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.executescript(schema)
         except StoreError:
-            self._connection.close()
+            self._end()
             raise
 
     @contextmanager
@@ -81,7 +84,7 @@ class Database:
     def close(self) -> None:
         """Close the file; twice does no harm."""
         with self._lock:
-            self._connection.close()
+            self._end()
 
     @contextmanager
     def _translated(self) -> Generator[None]:
