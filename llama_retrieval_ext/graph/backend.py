@@ -119,7 +119,7 @@ class GraphNode:
         return cls(node.id, node.label, name, dict(node.properties), text, node.embedding)
 
     def to_llama_index(self) -> EntityNode | ChunkNode:
-        """Return the same node as LlamaIndex has it; an `EntityNode` has no id but its name."""
+        """Return the same node as LlamaIndex has it."""
         properties = dict(self.properties)
         embedding = None if self.embedding is None else [float(x) for x in self.embedding]
         if self.text is not None:
@@ -130,9 +130,21 @@ class GraphNode:
                 properties=properties,
                 embedding=embedding,
             )
-        return EntityNode(
+        entity = EntityNode(
             name=self.name, label=self.label, properties=properties, embedding=embedding
         )
+        return entity if entity.id == self.id else _IdentifiedEntity(id_=self.id, **dict(entity))
+
+
+class _IdentifiedEntity(EntityNode):
+    """An entity that is known by something else than its name."""
+
+    id_: str
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return self.id_
 
 
 class Edge(NamedTuple):
@@ -282,7 +294,7 @@ def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
 
 @runtime_checkable
 class GraphBackend(Protocol):
-    """One way to read and write every graph.
+    """One way to read every graph.
 
     A request is a `Call`: a plan yields it, and the driver runs it by threads or on the loop.
     """
@@ -322,6 +334,15 @@ class GraphBackend(Protocol):
         """Return name and id of every visible entity, one pair an alias, sorted."""
         ...
 
+    def close(self) -> None:
+        """Let go of files and connections; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class WritableGraph(GraphBackend, Protocol):
+    """A graph backend that also writes, so that a repeated write changes nothing."""
+
     def upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
     ) -> Call[None]:
@@ -342,10 +363,6 @@ class GraphBackend(Protocol):
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
-        ...
-
-    def close(self) -> None:
-        """Let go of files and connections; a second call does nothing."""
         ...
 
 

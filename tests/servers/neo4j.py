@@ -190,13 +190,13 @@ def _dies_with_parent() -> list[str]:
 
 
 def _wait(server: Server) -> None:
-    log = server.folder / "output.log"
+    log = server.folder / "logs/neo4j.log"
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and server.process.poll() is None:
-        if " Started." in log.read_text(errors="replace"):
+        if log.exists() and " Started." in log.read_text(errors="replace"):
             return
         time.sleep(0.1)
-    tail = log.read_text(errors="replace")[-2000:]
+    tail = (server.folder / "output.log").read_text(errors="replace")[-2000:]
     raise ConnectionError(f"Neo4j did not start within {_START_S} s:\n{tail}")
 
 
