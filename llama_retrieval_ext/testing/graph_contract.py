@@ -3,11 +3,20 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.graph.backend import Direction, Edge, GraphBackend, GraphNode, Hop
+from llama_retrieval_ext.graph.backend import (
+    Direction,
+    Edge,
+    GraphBackend,
+    GraphNode,
+    Hop,
+    WritableGraph,
+)
 from llama_retrieval_ext.graph.expansion import Expansion, expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.with_pytest import pytest
@@ -160,3 +169,92 @@ def reached(
 
 class WritableGraphContract(GraphContract):
     """What a graph promises that also writes."""
+
+    @pytest.fixture
+    def graph(self) -> WritableGraph:
+        """The backend under test; every subclass has its own."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named graph")
+
+    def test_writing_again_changes_nothing(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        graph.upsert(*sample_graph()).function()
+        assert everything(graph) == before
+
+    def test_writing_again_replaces_properties(self, graph: WritableGraph) -> None:
+        graph.upsert(
+            [GraphNode("pit", "Site", "Pit", {**ACME, "nested": {"a": [1]}})],
+            [Edge.of("pit", "USES", "crane", {**ACME, "since": 2020})],
+        ).function()
+        node = answer(graph.nodes(["pit"], scope=SCOPE))["pit"]
+        assert (node.label, node.names) == ("Site", ("Pit",))
+        assert dict(node.properties) == {**ACME, "nested": {"a": [1]}}
+        edge = answer(graph.edges_between(["pit", "crane"], scope=SCOPE))[1]
+        assert edge.properties == {**ACME, "since": 2020}
+
+    def test_an_end_that_is_no_node_becomes_an_entity_in_the_edge_s_tenant(
+        self, graph: WritableGraph
+    ) -> None:
+        graph.upsert([], [Edge.of("new", "NEAR", "pit", ACME)]).function()
+        assert answer(graph.nodes(["new"], scope=SCOPE))["new"].names == ("new",)
+        assert answer(graph.nodes(["new"], scope=Scope("globex"))) == {}
+
+    def test_a_row_stays_until_its_last_source_is_deleted(self, graph: WritableGraph) -> None:
+        node, edge = GraphNode("x", properties=ACME), Edge.of("x", "NEAR", "y", ACME)
+        for source in ("first", "second"):
+            graph.upsert([node], [edge], source=source).function()
+        graph.delete_sources(["first"], scope=SCOPE).function()
+        assert [e.id for e in answer(graph.edges_between(["x", "y"], scope=SCOPE))] == [edge.id]
+        graph.delete_sources(["second"], scope=Scope("globex")).function()
+        assert len(answer(graph.nodes(["x", "y"], scope=SCOPE))) == 2
+        graph.delete_sources(["second"], scope=SCOPE).function()
+        assert answer(graph.nodes(["x", "y"], scope=SCOPE)) == {}
+
+    def test_deleting_a_source_keeps_what_was_there_without_it(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        graph.upsert([], [Edge.of("pit", "NEXT", "crane", ACME)], source="doc").function()
+        graph.delete_sources(["doc"], scope=None).function()
+        assert everything(graph) == before
+
+    def test_tenants_with_the_same_ids_do_not_meet(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        nodes, edges = sample_graph()
+        graph.upsert(
+            [replace(n, label="Other", properties={**n.properties, **GLOBEX}) for n in nodes],
+            [Edge.of(*e.id, {**e.properties, **GLOBEX, "weight": 9}) for e in edges]
+            + [Edge.of("alone", "NEAR", "pit", GLOBEX)],
+        ).function()
+        assert everything(graph) == before
+        graph.clear(scope=Scope("globex")).function()
+        assert everything(graph) == before
+        assert answer(graph.names(scope=Scope("globex"))) == []
+
+    def test_knowledge_bases_meet_where_a_scope_sees_both(self, graph: WritableGraph) -> None:
+        for kb_id, other in (("a", "left"), ("b", "right")):
+            properties = {**ACME, "kb_id": kb_id}
+            graph.upsert([], [Edge.of("shared", "NEAR", other, properties)]).function()
+        both, one = Scope("acme", ["a", "b"]), Scope("acme", ["a"])
+        assert len(run(expand(graph, ["left"], max_hops=2, scope=both))) == 3
+        assert list(run(expand(graph, ["left"], max_hops=2, scope=one))) == ["left", "shared"]
+
+    def test_clearing_leaves_other_tenants_alone(self, graph: WritableGraph) -> None:
+        graph.clear(scope=SCOPE).function()
+        assert answer(graph.names(scope=None)) == [("Spy", "spy")]
+
+    def test_the_version_changes_with_every_write(self, graph: WritableGraph) -> None:
+        before = graph.version
+        graph.upsert([GraphNode("x")], []).function()
+        assert graph.version != before
+
+    def test_a_closed_graph_says_so(self, graph: WritableGraph) -> None:
+        graph.close()
+        graph.close()
+        with pytest.raises(StoreClosedError, match="open it again"):
+            graph.nodes(["pit"], scope=None).function()
+
+
+def everything(graph: GraphBackend) -> tuple[list[GraphNode], list[Edge], list[tuple[str, str]]]:
+    """Return all that one tenant sees."""
+    ids = [node.id for node in sample_graph()[0]]
+    nodes = graph.nodes(ids, scope=SCOPE).function()
+    edges = graph.edges_between(ids, scope=SCOPE).function()
+    return list(nodes.values()), edges, graph.names(scope=SCOPE).function()
