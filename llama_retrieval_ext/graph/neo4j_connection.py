@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
@@ -25,11 +25,10 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.graph.neo4j_rows import Rows
 from llama_retrieval_ext.stores.elasticsearch.loop_thread import LoopThread
 from llama_retrieval_ext.stores.url_parts import bracketed, seconds, secret
 
-T = TypeVar("T")
-Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {
