@@ -117,7 +117,7 @@ class EntityLinker:
             raise ConfigurationError(
                 f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
             )
-        self.graph = of_type(graph, GraphBackend, "graph")  # type: ignore[type-abstract]
+        self.graph = of_type(graph, GraphBackend, "graph")
         self.fuzzy = fuzzy
         self.ner = ner
         self.embed_model = embed_model
@@ -183,9 +183,7 @@ class EntityLinker:
             mentions = names.gazetteer.find_similar(text, threshold=self.fuzzy)
         return [each for mention in mentions for each in _linked(mention, text)]
 
-    def _by_surface(
-        self, surfaces: Sequence[str], names: _Names, by: str
-    ) -> list[LinkedEntity]:
+    def _by_surface(self, surfaces: Sequence[str], names: _Names, by: str) -> list[LinkedEntity]:
         found = [each for surface in surfaces for each in self._written(surface, names)]
         return [
             LinkedEntity(each.node_id, each.name, each.surface, each.score, by) for each in found
@@ -208,7 +206,9 @@ class EntityLinker:
         )
         scores = known[1] @ _unit([vector])[0]
         return [
-            LinkedEntity(names.pairs[at][1], names.pairs[at][0], query, float(scores[at]), "embedding")
+            LinkedEntity(
+                names.pairs[at][1], names.pairs[at][0], query, float(scores[at]), "embedding"
+            )
             for at in np.flatnonzero(scores >= self.min_similarity)
         ]
 
@@ -240,7 +240,9 @@ def _asked(llm: LLM, query: str) -> Call[list[str]]:
 
 
 def _lines(answer: str) -> list[str]:
-    lines = (line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines())
+    lines = (
+        line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
+    )
     return [line for line in dict.fromkeys(lines) if line]
 
 
@@ -256,6 +258,5 @@ def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:
 def _unit(vectors: Sequence[Sequence[float]]) -> npt.NDArray[Any]:
     rows = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-
-
+    unit: npt.NDArray[Any] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit

@@ -6,12 +6,12 @@ writes looks the same, with three properties more: ``_key`` (partition and id, u
 (the documents that say so) and ``_json`` (properties that Neo4j has no type for).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
-from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.graph.backend import Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
@@ -30,9 +30,7 @@ from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
 _NODE: Final = "{labels: labels(n), properties: properties(n)}"
-_EDGE: Final = (
-    "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
-)
+_EDGE: Final = "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -184,23 +182,9 @@ class Neo4jGraph:
         """Close the connection; a second call does nothing."""
         self.connection.close()
 
-    def _plan(self, plan: Any) -> Call[None]:
-        """Several statements as one call."""
-
-        def function() -> None:
-            run(plan())
-
-        async def coroutine() -> None:
-            generator = plan()
-            answer: object = None
-            try:
-                while True:
-                    effect = generator.send(answer)
-                    answer = await effect.coroutine()
-            except StopIteration:
-                return
-
-        return Call(function, coroutine)
+    def _plan(self, plan: Callable[[], Plan[None]]) -> Call[None]:
+        """Return several statements as one call."""
+        return Call(lambda: run(plan()), lambda: arun(plan()))
 
     def _statements(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
         for statement, parameters in statements:
@@ -226,8 +210,7 @@ class Neo4jGraph:
 
 
 _SCHEMA: Final = (
-    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS "
-    "FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
     "CREATE INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
@@ -251,7 +234,8 @@ _MERGE_ENDS: Final = (
     "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
 )
 _MERGE_EDGES: Final = (
-    "UNWIND $rows AS row MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
+    "UNWIND $rows AS row "
+    "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
 )

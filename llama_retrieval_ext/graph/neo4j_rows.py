@@ -21,14 +21,17 @@ _OWN: Final = ("id", "name", "text", "embedding", "_key", "_sources", "_json")
 
 
 def key_of(partition: Partition, id_: str) -> str:
+    """Return the unique key of a node: its id where no tenant and no knowledge base is named."""
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
 def last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
+    """Return each node once, the last of those with the same key."""
     return list({key_of(node.partition, node.id): node for node in nodes}.values())
 
 
 def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
+    """Return a node as a row that is written."""
     own: dict[str, object] = {"id": node.id, "name": node.name}
     if node.is_passage:
         own = {"id": node.id, "text": node.text}
@@ -49,6 +52,7 @@ def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
 
 
 def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
+    """Return an edge, and what its ends are if they are not there, as a row that is written."""
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
@@ -98,6 +102,7 @@ def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]
 
 
 def node_of(row: Mapping[str, Any]) -> GraphNode:
+    """Return the node of a row with its labels and properties."""
     stored = row["properties"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
     properties = _properties(stored, _OWN)
@@ -110,6 +115,7 @@ def node_of(row: Mapping[str, Any]) -> GraphNode:
 
 
 def edge_of(row: Sequence[Any]) -> Edge:
+    """Return the edge of a list of source, type, target and properties."""
     source, type_, target, stored = row
     properties = _properties(stored, ("_sources", "_json"))
     payload = json.dumps(properties, ensure_ascii=False, default=str)  # a date of somebody else's
@@ -117,6 +123,7 @@ def edge_of(row: Sequence[Any]) -> Edge:
 
 
 def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
+    """Return nodes by id, of several the one in the first partition."""
     found: dict[str, GraphNode] = {}
     for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
         found.setdefault(node.id, node)
@@ -124,6 +131,7 @@ def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
 
 
 def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
+    """Return edges by the node they were read at."""
     found: dict[str, list[Edge]] = {}
     several: set[str] = set()
     for row in rows:
@@ -136,11 +144,13 @@ def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[E
 
 
 def sorted_edges(rows: Rows) -> list[Edge]:
+    """Return edges ordered by their identity, each once."""
     edges = {edge.id: edge for edge in (edge_of(row["edge"]) for row in rows)}
     return [edges[id_] for id_ in sorted(edges)]
 
 
 def name_pairs(rows: Rows) -> list[tuple[str, str]]:
+    """Return names and aliases with their ids, sorted."""
     pairs = set()
     for row in rows:
         properties = {"aliases": row["aliases"]} if row["aliases"] else {}

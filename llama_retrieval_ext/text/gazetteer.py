@@ -1,9 +1,11 @@
 """`Gazetteer`: finds known names in a text, as they are written or nearly so."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +24,7 @@ _COMMON: Final = 3_000
 # Shorter names are too much like other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
     """
     if text.isascii():
         return text.lower(), range(len(text))
+    text = _SURROGATE.sub("\ufffd", text)  # no engine takes half a character
     if unicodedata.is_normalized("NFKC", text) and len(folded := text.casefold()) == len(text):
         return simplified(folded), range(len(text))  # no character became two
     characters: list[str] = []
@@ -223,7 +227,7 @@ class _PairIndex:
 
 
 def _similar_window(
-    fuzz: Any, name: str, text: str, threshold: float
+    fuzz: ModuleType, name: str, text: str, threshold: float
 ) -> tuple[float, int, int] | None:
     """Return the part of a text most like a name, and how alike they are."""
     if len(name) < (_SHORTEST_CJK if starts_cjk(name) else _SHORTEST):
@@ -268,7 +272,7 @@ def _joins(left: str, right: str) -> bool:
     return left.isalnum() and right.isalnum() and not (starts_cjk(left) or starts_cjk(right))
 
 
-def _package(name: str) -> Any:
+def _package(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -107,7 +107,12 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
     bound = {body.start, *(s.target for s in (*body.required, *body.unless))}
     pattern = replace(
         outer.pattern,
-        labels=_unique((*outer.pattern.labels, *((renamed(v), l) for v, l in body.labels if v in bound))),
+        labels=_unique(
+            (
+                *outer.pattern.labels,
+                *((renamed(name), label) for name, label in body.labels if name in bound),
+            )
+        ),
         steps=_ordered(
             outer.pattern.start, (*steps[:at], *map(moved, body.required), *steps[at + 1 :])
         ),

@@ -38,8 +38,7 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
         "CASE WHEN {0} IS :: STRING NOT NULL THEN {0} CONTAINS {1} ELSE false END"
     ),
     FilterOperator.TEXT_MATCH_INSENSITIVE: (
-        "CASE WHEN {0} IS :: STRING NOT NULL THEN toLower({0}) CONTAINS toLower({1}) "
-        "ELSE false END"
+        "CASE WHEN {0} IS :: STRING NOT NULL THEN toLower({0}) CONTAINS toLower({1}) ELSE false END"
     ),
     FilterOperator.IS_EMPTY: (
         f"({{0}} IS NULL OR CASE WHEN {_IS_LIST} THEN size({{0}}) = 0 ELSE false END)"

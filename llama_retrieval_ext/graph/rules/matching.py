@@ -43,9 +43,7 @@ class Match:
 class CypherGraph(Protocol):
     """A graph that answers Cypher."""
 
-    def read(
-        self, statement: str, parameters: Mapping[str, object]
-    ) -> Call[list[dict[str, Any]]]:
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
         """Run a statement that only reads."""
         ...
 
@@ -84,7 +82,7 @@ def find_matches(
         RuleError: There are more than 10,000 matches, or a traversal goes on for too long.
         ConfigurationError: The graph knows neither Cypher nor traversal.
     """
-    if seeds is not None and not seeds or not _context_holds(pattern, context):
+    if (seeds is not None and not seeds) or not _context_holds(pattern, context):
         return _nothing()
     if isinstance(graph, CypherGraph):
         statement, parameters = compiled(
@@ -150,9 +148,7 @@ def _nothing() -> Call[list[Match]]:
 def _context_holds(pattern: Pattern, context: Mapping[str, object]) -> bool:
     values = {key: list(v) if isinstance(v, tuple) else v for key, v in context.items()}
     return all(
-        matches(where.compare(context), values)
-        for where in pattern.where
-        if where.variable is None
+        matches(where.compare(context), values) for where in pattern.where if where.variable is None
     )
 
 
@@ -290,4 +286,3 @@ def stored_properties(node: GraphNode) -> dict[str, object]:
 
 def _all_variables(pattern: Pattern) -> tuple[str, ...]:
     return (*pattern.variables, *(step.target for step in pattern.unless))
-

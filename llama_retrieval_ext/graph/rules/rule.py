@@ -226,17 +226,19 @@ def pattern_problems(pattern: Pattern) -> Iterator[str]:
         if step.optional and step.target in bound:
             yield f"an optional step leads to {step.target!r}, which is bound already"
         bound.add(step.target)
+    yield from _unless_problems(pattern, bound)
+    known = bound | {step.target for step in pattern.unless}
+    for each in pattern.where:
+        if each.variable is not None and each.variable not in known:
+            yield f"a condition is on {each.variable!r}, which no step binds"
+
+
+def _unless_problems(pattern: Pattern, bound: set[str]) -> Iterator[str]:
     sure = {pattern.start, *(step.target for step in pattern.required)}
-    free = set()
     for step in pattern.unless:
         yield from _step_problems(step, sure)
         if step.target in bound - sure:
             yield f"'unless' leads to {step.target!r}, which only an optional step binds"
-        if step.target not in sure:
-            free.add(step.target)
-    for each in pattern.where:
-        if each.variable is not None and each.variable not in bound | free:
-            yield f"a condition is on {each.variable!r}, which no step binds"
 
 
 def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:

@@ -34,8 +34,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from pydantic import ValidationError
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
-from llama_retrieval_ext.graph.backend import Direction
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.graph.backend import Direction
 from llama_retrieval_ext.graph.cypher_text import quoted
 from llama_retrieval_ext.graph.rules.chaining import variants
 from llama_retrieval_ext.graph.rules.rule import (
@@ -111,21 +111,24 @@ def _composed(text: str, reader: "_Reader") -> yaml.Node:
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise reader.error(None, f"the text is longer than {MAX_BYTES} bytes")
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise reader.error(event, "references (& and *) are not allowed in rules")
+        _refuse_references(text, reader)
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         raise reader.error(error, f"no YAML: {error.problem}") from error
-    except RuleSyntaxError:
-        raise
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise reader.error(None, f"no YAML: {error}") from error
     except RecursionError as error:
         raise reader.error(None, "the YAML is nested too deeply") from error
     if node is None:
         raise reader.error(None, "the text is empty; write 'rules:' and a list")
     return node
+
+
+def _refuse_references(text: str, reader: "_Reader") -> None:
+    """A few lines of references stand for gigabytes."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise reader.error(event, "references (& and *) are not allowed in rules")
 
 
 class _Reader:
@@ -161,7 +164,7 @@ class _Reader:
         items: list[yaml.Node] = node.value
         return items
 
-    def value(self, node: yaml.Node) -> Any:
+    def value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
         """Return a scalar, or a list of scalars, as Python has it."""
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item) for item in node.value]
@@ -198,7 +201,9 @@ class _Fields:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            name = {str: "text", int: "a whole number", float: "a number"}.get(kind, "true or false")
+            name = {str: "text", int: "a whole number", float: "a number"}.get(
+                kind, "true or false"
+            )
             raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
         return value
 
@@ -253,9 +258,10 @@ def _rule(reader: _Reader, node: yaml.Node) -> Rule:
 
 
 def _pattern(reader: _Reader, fields: _Fields) -> Pattern:
-    start_node, *step_nodes = reader.items(fields.need("match"), "match") or [None]
-    if start_node is None:
+    items = reader.items(fields.need("match"), "match")
+    if not items:
         raise reader.error(fields.found["match"], "match needs a first node")
+    start_node, *step_nodes = items
     start = reader.fields(start_node, ("node", "label"), "the first node")
     variable = start.word("node", _variable)
     labels = [(variable, start.word("label", _word))] if "label" in start else []
@@ -304,7 +310,7 @@ def _step(reader: _Reader, node: yaml.Node, at: str, labels: list[tuple[str, str
         target=target,
         direction=fields.choice("direction", _DIRECTIONS, Direction.OUT),
         hops=_hops(reader, fields),
-        optional=fields.get("optional", bool, False),  # noqa: FBT003 - a default
+        optional=fields.get("optional", bool, False),
     )
 
 
@@ -314,7 +320,9 @@ def _hops(reader: _Reader, fields: _Fields) -> tuple[int, int]:
     value = reader.value(fields.found["hops"])
     numbers = value if isinstance(value, list) else [value, value]
     if len(numbers) != 2 or not all(type(number) is int for number in numbers):  # noqa: PLR2004
-        raise reader.error(fields.found["hops"], f"'hops' is a number or [least, most], got {value!r}")
+        raise reader.error(
+            fields.found["hops"], f"'hops' is a number or [least, most], got {value!r}"
+        )
     return numbers[0], numbers[1]
 
 

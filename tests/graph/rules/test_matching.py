@@ -14,7 +14,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.rules.chaining import variants
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches
-from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, Step, Where
+from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.graph_contract import answer
@@ -32,9 +32,7 @@ def found(
     seeds: Sequence[str] | None = None,
     context: Mapping[str, object] | None = None,
 ) -> list[Match]:
-    return answer(
-        find_matches(graph, pattern, seeds=seeds, context=context or {}, scope=SCOPE)
-    )
+    return answer(find_matches(graph, pattern, seeds=seeds, context=context or {}, scope=SCOPE))
 
 
 @pytest.fixture
@@ -167,22 +165,21 @@ def random_step(rng: random.Random, source: str, target: str, *, optional: bool 
 
 
 def random_where(rng: random.Random, name: str) -> Where:
-    operator, value = rng.choice(
-        [
-            (FilterOperator.EQ, 2),
-            (FilterOperator.NE, "2"),
-            (FilterOperator.GTE, 2),
-            (FilterOperator.LT, 2),
-            (FilterOperator.IN, (1, "2")),
-            (FilterOperator.NIN, (2,)),
-            (FilterOperator.ANY, ("p", "z")),
-            (FilterOperator.ALL, ("p", "q")),
-            (FilterOperator.CONTAINS, "p"),
-            (FilterOperator.TEXT_MATCH, "p"),
-            (FilterOperator.TEXT_MATCH_INSENSITIVE, "PQ"),
-            (FilterOperator.IS_EMPTY, None),
-        ]
-    )
+    choices: list[tuple[FilterOperator, RuleValue]] = [
+        (FilterOperator.EQ, 2),
+        (FilterOperator.NE, "2"),
+        (FilterOperator.GTE, 2),
+        (FilterOperator.LT, 2),
+        (FilterOperator.IN, (1, "2")),
+        (FilterOperator.NIN, (2,)),
+        (FilterOperator.ANY, ("p", "z")),
+        (FilterOperator.ALL, ("p", "q")),
+        (FilterOperator.CONTAINS, "p"),
+        (FilterOperator.TEXT_MATCH, "p"),
+        (FilterOperator.TEXT_MATCH_INSENSITIVE, "PQ"),
+        (FilterOperator.IS_EMPTY, None),
+    ]
+    operator, value = rng.choice(choices)
     return Where(name, "k", operator, value)
 
 
