@@ -211,7 +211,8 @@ class Neo4jGraph:
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
-    "CREATE INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
+    # A range index would stand in the way of the constraint that LlamaIndex's store makes.
+    "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
 _ADOPT: Final = (
