@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from llama_retrieval_ext.graph.backend import Direction, Edge, Hop, edge_order
+from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, edge_order
 
 
 class NodeEntry(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.backend import Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition, to_json
 
 FORMAT: Final = 1
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header

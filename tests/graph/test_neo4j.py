@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
 )
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.open import graph_of

@@ -9,7 +9,8 @@ import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
-from llama_retrieval_ext.graph.backend import Direction, Edge, GraphBackend, GraphNode
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.rules.chaining import variants
