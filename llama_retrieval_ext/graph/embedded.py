@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
@@ -24,8 +24,6 @@ MEMORY: Final = ":memory:"
 FILE: Final = "graph.sqlite3"
 # Of nodes that were read, so many stay in memory.
 _CACHED: Final = 50_000
-# Payloads below this length are likely to repeat.
-_SHORT: Final = 32
 
 
 class EmbeddedGraph:
@@ -230,21 +228,15 @@ class EmbeddedGraph:
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
         with _no_collection():
-            home: dict[int, tuple[str, list[Edge], list[Edge]]] = {}
+            places: dict[int, tuple[str, Adjacency]] = {}
             seen: dict[str, str] = {}  # one string for all that are equal
-            once = seen.setdefault
             for key, partition, id_, label, name, aliases, is_passage in rows.entries():
                 names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                entry = NodeEntry(key, once(label, label), names)
-                home[key] = self._partitions[partitions[partition]].load_node(id_, entry)
-            self._next_key = max(home, default=0) + 1
-            for source, type_, target, weight, payload in rows.edges():
-                source_id, out, _ = home[source]
-                target_id, _, into = home[target]
-                own = once(payload, payload) if len(payload) < _SHORT else payload
-                edge = Edge(source_id, once(type_, type_), target_id, weight, own)
-                out.append(edge)
-                into.append(edge)
+                view = self._partitions[partitions[partition]]
+                view.nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+                places[key] = (id_, view)
+            self._next_key = max(places, default=0) + 1
+            load_edges(rows.edges(), places)
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:
@@ -385,5 +377,10 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        # Both together make everything old without looking at it: a million new objects would
+        # otherwise be gone through at once.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()

@@ -103,8 +103,10 @@ class GraphRows:
         )
 
     def edges(self) -> sqlite3.Cursor:
-        """Keys of both ends, type, weight and properties of every edge."""
-        return self._read("SELECT source, type, target, weight, properties FROM edges")
+        """Keys of both ends, type, weight and properties (None for none) of every edge."""
+        return self._read(
+            "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
+        )
 
     def payloads(self, keys: Sequence[int]) -> dict[int, tuple[str, str | None, str, bytes | None]]:
         """Name, text, properties as JSON and embedding of nodes, by key."""
