@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
@@ -35,11 +35,11 @@ class CascadeSelector(Selector):
         for selector in self.selectors:
             selector.check(choices)
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The first selection that is not empty."""
         for selector in self.selectors:
             try:
-                found = yield from step(repr(selector), selector.select(query, choices))
+                found = yield from step(repr(selector), selected(selector, query, choices))
             except MISTAKES:
                 raise
             except Exception as error:  # noqa: BLE001 - reported as degraded

@@ -48,7 +48,7 @@ class LLMSelector(Selector):
         self.max_routes = check_count(max_routes, "max_routes")
         self._writer = LLMWriter(llm, timeout_s)
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The routes that the model names, in its order."""
         listed = "\n".join(
             f"{number}. {each.name}: {each.description}"

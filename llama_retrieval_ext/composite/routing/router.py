@@ -14,7 +14,7 @@ from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.arguments import check_count, of_type
 from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
-from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
@@ -155,7 +155,9 @@ class RouterRetriever(Retriever):
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
         try:
-            found = yield from step(repr(self.selector), self.selector.select(query, self.choices))
+            found = yield from step(
+                repr(self.selector), selected(self.selector, query, self.choices)
+            )
             selections = self._checked(found)
         except MISTAKES:
             raise

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from llama_retrieval_ext.arguments import check_count, is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.text.language import dominant_script
 from llama_retrieval_ext.text.scripts import RANGES
@@ -113,10 +112,9 @@ class RuleSelector(Selector):
         if unknown:
             raise ConfigurationError(f"rules name the routes {unknown}; there are {names}")
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The routes whose rules hold."""
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        """Return the routes whose rules hold."""
         del choices  # checked before
-        yield from ()
         held = {rule.route: rule for rule in reversed(self.rules) if rule.holds(query)}
         return [
             Selection(rule.route, rule.confidence, "a rule holds")

@@ -1,11 +1,15 @@
 """`Selector`: says which routes a query takes, or that it cannot tell."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import ABC
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.algebra.operand import undefined
+from llama_retrieval_ext.stages.algebra.values import items_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,17 @@ class Selection:
 
 
 class Selector(ABC):
-    """Picks routes for a query."""
+    """Picks routes for a query.
+
+    A subclass defines `select`, a plain function of the query and the routes. One that waits for
+    something, such as a model, defines `select_plan` instead, a generator that yields its calls.
+
+    Examples:
+        >>> class Short(Selector):
+        ...     def select(self, query, choices):
+        ...         return [Selection("faq")] if len(query.query_str) < 20 else []
+
+    """
 
     def check(self, choices: Sequence[Choice]) -> None:  # noqa: B027 - most can pick any
         """Nothing, if it can pick among these routes; asked once, when a router is made.
@@ -49,6 +63,37 @@ class Selector(ABC):
             ConfigurationError: It can not.
         """
 
-    @abstractmethod
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The plan for the routes to take, best first; empty to abstain."""
+    def select(self, query: Query, choices: Sequence[Choice]) -> Sequence[Selection]:
+        """Return the routes to take, best first; empty to abstain.
+
+        Args:
+            query: The query.
+            choices: The routes there are.
+        """
+        raise undefined(self, "select(self, query, choices)", "select_plan")
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The plan for the routes to take; by default one call of `select`."""
+        found = yield from call(Call(lambda: self.select(query, choices)))
+        return _selections(found, f"{type(self).__name__}.select")
+
+
+def selected(
+    selector: Selector, query: Query, choices: Sequence[Choice]
+) -> Plan[list[Selection]]:
+    """The plan for what a selector picks, checked.
+
+    Raises:
+        ConfigurationError: It returns something else than selections.
+    """
+    plan = selector.select_plan(query, choices)
+    if not isinstance(plan, Generator):
+        raise ConfigurationError(
+            f"{type(selector).__name__}.select_plan must be a generator, which yields calls; a function that "
+            "returns the selections is named select"
+        )
+    return _selections((yield from plan), f"{type(selector).__name__}.select_plan")
+
+
+def _selections(found: object, function: str) -> list[Selection]:
+    return items_of(found, Selection, function, expected="Selection(name)")

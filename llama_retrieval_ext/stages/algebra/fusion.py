@@ -1,6 +1,6 @@
 """`Fusion`: the kind of stage that makes one ranking of several."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -15,8 +15,8 @@ from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
-from llama_retrieval_ext.stages.algebra.operand import Operand
-from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.operand import Operand, undefined
+from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
 Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
@@ -82,15 +82,34 @@ class Fusion(Operand, ABC):
     The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
     once, where it stands first. Equal fused scores are ordered by node id. A leg of weight 0 is
     left out.
+
+    A subclass defines `shares`, what each leg adds to the score of each id, or else `fuse`, a plain
+    function of the rankings by leg name, which may take ``weights`` or leave them out.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+        >>> from llama_retrieval_ext.stages.algebra.branches import branches
+        >>> class OneAfterTheOther(Fusion):
+        ...     def fuse(self, rankings):
+        ...         return [hit for ranking in rankings.values() for hit in ranking]
+        >>> a, b = FakeRetriever([("n1", 0.5)]), FakeRetriever([("n2", 0.9), ("n1", 0.1)])
+        >>> pipeline = branches(a, b) >> OneAfterTheOther()
+        >>> [hit.node_id for hit in pipeline.retrieve("annual leave")]
+        ['n1', 'n2']
+
     """
 
-    # By leg name, or in the order of the legs; None for the weights of the legs. A field of the
+    # By leg name, or in the order of the legs; None for the weights of the legs. A field of our
     # subclasses' dataclasses.
-    weights: Weights
+    weights: Weights = None
 
-    @abstractmethod
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
-        """What each leg gives to each of its ids, one mapping a leg."""
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
+        """Return what each leg gives to each of its ids, one mapping a leg.
+
+        Args:
+            legs: What each leg found.
+        """
+        raise undefined(self, "shares(self, legs)", "fuse")
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The fused score of every id; the sum of its shares unless a fusion says otherwise."""
@@ -153,7 +172,7 @@ class Fusion(Operand, ABC):
     def __repr__(self) -> str:
         return concise_repr(self)
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
@@ -169,7 +188,7 @@ class FusionChain(Operand):
     def __post_init__(self) -> None:
         check_last(self.refines)
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there

@@ -5,6 +5,8 @@ LlamaIndex's retrievers and postprocessors know no ``>>``, so the part behind th
 
 from typing import TYPE_CHECKING
 
+from llama_retrieval_ext.errors import ConfigurationError
+
 
 class Operand:
     """A part of a pipeline."""
@@ -18,3 +20,18 @@ class Operand:
             from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - knows all kinds
 
             return then(other, self)
+
+
+def undefined(stage: object, function: str, plan: str) -> ConfigurationError:
+    """The error for a class that defines neither of two functions, one of which it needs.
+
+    Args:
+        stage: An instance of the class.
+        function: The signature of the pure function.
+        plan: The name of the function that returns a plan.
+    """
+    name = type(stage).__name__
+    return ConfigurationError(
+        f"{name} defines neither {function.partition('(')[0]} nor {plan}; write "
+        f"`def {function}` in {name}"
+    )

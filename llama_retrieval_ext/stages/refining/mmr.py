@@ -77,7 +77,7 @@ class MMR(Reranker):
             of_type(self.embed_model, BaseEmbedding, "embed_model")
         check_timeout(self.timeout_s)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the picks."""
         stored = yield from stored_embeddings(hits, self.store)
         missing = [hit for hit in hits if hit.node.node_id not in stored]

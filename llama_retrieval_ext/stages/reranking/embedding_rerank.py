@@ -50,7 +50,7 @@ class EmbeddingRerank(Reranker):
             check_top_k(self.top_k)
         check_timeout(self.timeout_s)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the hits by cosine."""
         # An embedding that the query came with is of the retriever's model.
         question = yield from embed(replace(query, embedding=None), self.embed_model)

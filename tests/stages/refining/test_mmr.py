@@ -99,7 +99,7 @@ def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
 
 
 def test_m1_a_duplicate_of_any_pick_comes_last_not_only_of_the_latest() -> None:
-    found = run(MMR(0.5).refine(QUERY, hits()))
+    found = run(MMR(0.5).refine_plan(QUERY, hits()))
     assert node_ids(found) == ["a", "b", "c", "a_dup"]
     stock = get_top_k_mmr_embeddings(
         [1.0, 0.0, 0.0], list(VECTORS.values()), similarity_top_k=4, embedding_ids=list(VECTORS)
@@ -108,7 +108,7 @@ def test_m1_a_duplicate_of_any_pick_comes_last_not_only_of_the_latest() -> None:
 
 
 def test_relevance_alone_is_the_order_by_cosine() -> None:
-    found = run(MMR(1.0).refine(QUERY, hits()[::-1]))
+    found = run(MMR(1.0).refine_plan(QUERY, hits()[::-1]))
     assert node_ids(found) == ["a", "a_dup", "b", "c"]
     assert [hit.score for hit in found] == pytest.approx([0.902, 0.897, 0.8, 0.702], abs=1e-3)
 
@@ -116,7 +116,7 @@ def test_relevance_alone_is_the_order_by_cosine() -> None:
 def test_scores_fall_even_where_the_first_pick_has_less_than_the_second() -> None:
     # Without redundancy the first pick has 0.5 x 0.6; the opposed second one has more than that.
     opposed = hits({"a": [0.6, 0.8], "b": [0.59, -0.81]})
-    found = run(MMR(0.5).refine(Query("q", embedding=[1.0, 0.0]), opposed))
+    found = run(MMR(0.5).refine_plan(Query("q", embedding=[1.0, 0.0]), opposed))
     plain = [hit.contributions[-1].score for hit in found]
     assert plain[0] is not None
     assert plain[1] is not None
@@ -126,13 +126,13 @@ def test_scores_fall_even_where_the_first_pick_has_less_than_the_second() -> Non
 
 
 def test_only_so_many_are_picked() -> None:
-    assert node_ids(run(MMR(0.5, top_k=2).refine(QUERY, hits()))) == node_ids(
-        run(MMR(0.5).refine(QUERY, hits()))[:2]
+    assert node_ids(run(MMR(0.5, top_k=2).refine_plan(QUERY, hits()))) == node_ids(
+        run(MMR(0.5).refine_plan(QUERY, hits()))[:2]
     )
 
 
 def test_what_found_a_hit_and_with_what_score_stays_known() -> None:
-    first = run(MMR().refine(QUERY, hits()))[0]
+    first = run(MMR().refine_plan(QUERY, hits()))[0]
     before, mmr = first.contributions
     assert (before.leg, before.rank, before.score, before.share) == ("vector", 1, 1.0, 0.0)
     assert (mmr.leg, mmr.rank) == ("MMR", 1)
@@ -149,7 +149,7 @@ def test_m2_embeddings_come_from_the_store_where_nodes_have_none(
     source = FakeRetriever([(hit.node_id, hit.score) for hit in bare])
     pipeline = Pipeline(source, refines=[MMR(store=store)])
     found = searched(pipeline, asynchronous=asynchronous)
-    assert node_ids(found.hits) == node_ids(run(MMR().refine(QUERY, hits())))
+    assert node_ids(found.hits) == node_ids(run(MMR().refine_plan(QUERY, hits())))
     assert store._asked == [list(VECTORS)]
 
 
@@ -160,8 +160,8 @@ def searched(pipeline: Pipeline, *, asynchronous: bool) -> SearchResult:
 def test_only_missing_embeddings_are_looked_up_and_never_none_at_all() -> None:
     store = NodeStore()
     some = hits({**VECTORS, "c": None})
-    assert node_ids(run(MMR(store=store).refine(QUERY, some)))[-1] == "a_dup"
-    run(MMR(store=store).refine(QUERY, hits()))
+    assert node_ids(run(MMR(store=store).refine_plan(QUERY, some)))[-1] == "a_dup"
+    run(MMR(store=store).refine_plan(QUERY, hits()))
     assert store._asked == [["c"]]
 
 
@@ -186,7 +186,7 @@ def test_embeddings_come_from_a_function() -> None:
         asked.append(ids)
         return VECTORS
 
-    found = run(MMR(store=lookup).refine(QUERY, hits(dict.fromkeys(VECTORS))))
+    found = run(MMR(store=lookup).refine_plan(QUERY, hits(dict.fromkeys(VECTORS))))
     assert node_ids(found)[-1] == "a_dup"
     assert asked == [list(VECTORS)]
 
@@ -220,7 +220,7 @@ def test_without_a_way_to_an_embedding_the_message_says_what_to_pass(
     stage: MMR, query: Query, what: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=what):
-        run(stage.refine(query, hits(dict.fromkeys(VECTORS))))
+        run(stage.refine_plan(query, hits(dict.fromkeys(VECTORS))))
 
 
 async def test_an_async_store_that_gives_no_nodes_is_told_as_well() -> None:
@@ -232,7 +232,7 @@ async def test_an_async_store_that_gives_no_nodes_is_told_as_well() -> None:
 def test_embeddings_of_two_models_are_a_mistake_that_is_told() -> None:
     mixed = hits({**VECTORS, "c": [1.0, 0.0]})
     with pytest.raises(DimensionMismatchError, match="2 dimensions and the query's has 3"):
-        run(MMR().refine(QUERY, mixed))
+        run(MMR().refine_plan(QUERY, mixed))
 
 
 def test_a_failing_model_leaves_the_order_as_it_was() -> None:
@@ -245,17 +245,17 @@ def test_a_failing_model_leaves_the_order_as_it_was() -> None:
 
 
 def test_an_empty_ranking_needs_no_embeddings() -> None:
-    assert run(MMR().refine(Query("no embedding"), [])) == []
+    assert run(MMR().refine_plan(Query("no embedding"), [])) == []
 
 
 def test_a_zero_vector_is_relevant_to_nothing() -> None:
     some = hits({"zero": [0.0, 0.0, 0.0], "a": VECTORS["a"]})
-    assert node_ids(run(MMR(1.0).refine(QUERY, some))) == ["a", "zero"]
+    assert node_ids(run(MMR(1.0).refine_plan(QUERY, some))) == ["a", "zero"]
 
 
 def test_an_embedding_with_nan_degrades_the_answer() -> None:
     rows = hits({"a": [float("nan"), 0.0, 0.0], "b": VECTORS["b"]})
-    assert node_ids(run(MMR().refine(QUERY, rows))) == ["a", "b"]
+    assert node_ids(run(MMR().refine_plan(QUERY, rows))) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
