@@ -7,13 +7,13 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
-from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.ranking import Contribution, Hit, finite_score, origin_of, with_origin
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
 from llama_retrieval_ext.stages.algebra.operand import Operand, undefined
 from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
@@ -137,15 +137,18 @@ class Fusion(Operand, ABC):
         Raises:
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
-        nodes: dict[str, BaseNode] = {}
+        first: dict[str, NodeWithScore] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
         for name, ranking in rankings.items():
             scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
             for hit in ranking:
-                nodes.setdefault(hit.node.node_id, hit.node)
+                first.setdefault(hit.node.node_id, hit)
         return [
-            Hit(node=nodes[node_id], score=score, source=source, contributions=contributions)
-            for node_id, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
+            with_origin(
+                Hit(node=first[id_].node, score=score, source=source, contributions=contributions),
+                origin_of(first[id_]),
+            )
+            for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
         ]
 
     def fuse_ids(
