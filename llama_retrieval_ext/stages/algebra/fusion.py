@@ -4,13 +4,15 @@ from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.score_check import LARGEST
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, finite_score, origin_of, with_origin
@@ -19,13 +21,17 @@ from llama_retrieval_ext.stages.algebra.operand import Operand, undefined
 from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
+# By so much hits without a score are apart: too little to count beside any score.
+_LEAST: Final = 1e-200
+
 Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 
 class Unscored(Enum):
     """What a fusion by scores does with a hit that has none, as some retrievers return.
 
-    It is refused with an error, left out, or found with nothing to add: its share is 0.
+    It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
+    above it (below 1e-190) as keeps the leg's order among such hits.
     """
 
     REFUSE = "refuse"
@@ -64,7 +70,10 @@ class LegRanking:
         }
         scaled = normalise.apply(scores)
         if unscored is Unscored.ZERO and len(scores) < len(self.hits):
-            return {**dict.fromkeys(self.hits, 0.0), **scaled}
+            without = [node_id for node_id in self.hits if node_id not in scores]
+            behind = range(len(without) - 1, -1, -1)
+            shares = (_LEAST * number for number in behind)
+            return {**dict(zip(without, shares, strict=True)), **scaled}
         return scaled
 
 
@@ -159,6 +168,7 @@ class Fusion(Operand, ABC):
         top_k: int | None = None,
     ) -> list[FusedId]:
         """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
+        check_weights(weights)
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
         top = ranked(self.combine(shares))[:top_k]
@@ -207,6 +217,36 @@ def concise_repr(stage: Fusion) -> str:
     return f"{type(stage).__name__}({told})"
 
 
+def check_weights(weights: Weights) -> None:
+    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for none.
+
+    Raises:
+        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
+            By name all may be 0: there may be other legs.
+    """
+    if weights is None:
+        return
+    if isinstance(weights, str) or not isinstance(weights, Mapping | Sequence):
+        raise ConfigurationError(
+            f"weights must be a mapping by leg name or a list in the order of the legs, "
+            f"got {weights!r}"
+        )
+    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for leg, weight in named:
+        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
+            which = f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            raise ConfigurationError(
+                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
+            )
+    if weights and not isinstance(weights, Mapping) and not any(weights):
+        raise ConfigurationError(
+            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
 def resolved_weights(
     weights: Weights, names: Sequence[str], defaults: Iterable[float]
 ) -> dict[str, float]:
@@ -220,6 +260,7 @@ def resolved_weights(
     Raises:
         ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
     """
+    check_weights(weights)
     if weights is None:
         found = list(defaults)
     elif isinstance(weights, Mapping):

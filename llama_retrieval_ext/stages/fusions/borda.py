@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights, check_weights
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,6 +20,9 @@ class Borda(Fusion):
     """
 
     weights: Weights = None
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times points."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights, check_weights
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -32,6 +32,7 @@ class RRF(Fusion):
 
     def __post_init__(self) -> None:
         reciprocal_rank_fusion([], k=self.k)  # checks k
+        check_weights(self.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight over ``k`` plus rank."""

@@ -7,7 +7,13 @@ from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    Fusion,
+    LegRanking,
+    Unscored,
+    Weights,
+    check_weights,
+)
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
 
@@ -30,6 +36,7 @@ class Max(Fusion):
 
     def __post_init__(self) -> None:
         of_type(self.unscored, Unscored, "unscored")
+        check_weights(self.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times raw score."""
@@ -65,6 +72,7 @@ class CombMNZ(Fusion):
 
     def __post_init__(self) -> None:
         of_type(self.unscored, Unscored, "unscored")
+        check_weights(self.weights)
         of_type(self.normalise, Normalisation, "normalise")
         if self.normalise in (Normalisation.Z_SCORE, Normalisation.DISTRIBUTION_BASED_UNCUT):
             raise ConfigurationError(

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    Fusion,
+    LegRanking,
+    Unscored,
+    Weights,
+    check_weights,
+)
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
 
@@ -49,6 +55,7 @@ class WeightedSum(Fusion):
 
     def __post_init__(self) -> None:
         of_type(self.unscored, Unscored, "unscored")
+        check_weights(self.weights)
         by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
         for leg, scale in by_leg.items():
             of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.arguments import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.embedding import embed
@@ -75,6 +75,8 @@ class MMR(Reranker):
     score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not is_number(self.lambda_mult):
+            raise ConfigurationError(f"lambda_mult must be a number, got {self.lambda_mult!r}")
         maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
         if self.top_k is not None:
             check_top_k(self.top_k)
