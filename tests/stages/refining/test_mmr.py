@@ -1,11 +1,13 @@
 """`MMR`: relevant hits that do not repeat each other, with embeddings from wherever they are."""
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -17,10 +19,20 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
+from llama_retrieval_ext import (
+    RRF,
+    EmbeddedVectorStore,
+    EmbeddingRerank,
+    HybridRetriever,
+    KeywordRetriever,
+    KnowledgeBase,
+    VectorRetriever,
+)
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids, score_of
+from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids, origin_of, score_of
+from llama_retrieval_ext.stages.algebra.branches import branches
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.refining.mmr import MMR
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
@@ -269,3 +281,122 @@ def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
 def test_its_representation_is_its_expression() -> None:
     assert eval(repr(MMR(0.7, top_k=5))) == MMR(0.7, top_k=5)
     assert repr(MMR(embed_model=FakeEmbedding())) == "MMR(embed_model=FakeEmbedding(...))"
+
+
+class CountingStore(EmbeddedVectorStore):
+    """Remembers the ids it was asked for."""
+
+    _asked: list[list[str]] = PrivateAttr(default_factory=list)
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self._asked.append(list(node_ids or []))
+        return super().get_nodes(node_ids, filters)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self._asked.append(list(node_ids or []))
+        return await super().aget_nodes(node_ids, filters)
+
+
+def filled(model: FakeEmbedding, *, prefix: str = "") -> CountingStore:
+    store = CountingStore(":memory:")
+    texts = [(prefix + id_, text) for id_, _, text in TEXTS]
+    store.add(
+        [
+            TextNode(id_=id_, text=text, embedding=model.get_text_embedding(text))
+            for id_, text in texts
+        ]
+    )
+    model.calls.clear()
+    return store
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_embeddings_come_in_one_request_from_the_store_of_the_hits(*, asynchronous: bool) -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    legs = VectorRetriever(store, embed_model=model) | KeywordRetriever(store)
+    for retriever in (legs >> RRF(), HybridRetriever(store, embed_model=model)):
+        pipeline = retriever >> MMR(0.5)
+        query = "annual leave days"
+        found = asyncio.run(pipeline.asearch(query)) if asynchronous else pipeline.search(query)
+        assert node_ids(found.hits) == ["leave", "sick", "leave again"]
+        assert found.degraded == ()
+        assert [sorted(ids) for ids in store._asked] == [["leave", "leave again", "sick"]]
+        assert model.calls == [query]
+        store._asked.clear()
+        model.calls.clear()
+
+
+def test_embeddings_of_two_stores_come_in_one_request_each() -> None:
+    model = FakeEmbedding()
+    one, two = filled(model), filled(model, prefix="two ")
+    pipeline = branches(
+        one=VectorRetriever(one, embed_model=model), two=VectorRetriever(two, embed_model=model)
+    )
+    assert len((pipeline >> RRF() >> MMR(0.5)).retrieve("annual leave days")) == 6
+    assert (len(one._asked), len(two._asked)) == (1, 1)
+
+
+def test_stores_of_different_models_are_not_compared() -> None:
+    one, two = FakeEmbedding(), FakeEmbedding(seed=1, model_name="other")
+    legs = branches(
+        one=VectorRetriever(filled(one), embed_model=one),
+        two=VectorRetriever(filled(two, prefix="two "), embed_model=two),
+    )
+    with pytest.raises(ConfigurationError, match="'other'.*cannot be compared"):
+        (legs >> RRF() >> MMR(0.5)).retrieve("annual leave days")
+
+
+def test_mmr_over_a_knowledge_base_needs_nothing_else() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        kb.add([Document(id_=id_, text=text) for id_, _, text in TEXTS])
+        for retriever in (
+            (kb.retriever("vector") | kb.retriever("keyword")) >> RRF() >> MMR(0.7),
+            kb.retriever("keyword") >> MMR(0.7),
+        ):
+            result = retriever.search("annual leave days")
+            assert (len(result.hits), result.degraded) == (3, ())
+
+
+def test_mmr_behind_a_vector_search_that_fails_leaves_the_order() -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    pipeline = HybridRetriever(store, embed_model=model) >> MMR(0.7)
+    separate = (VectorRetriever(store, embed_model=model) | KeywordRetriever(store)) >> RRF()
+    model.fail = ConnectionError("no model")
+    for each in (pipeline, separate >> MMR(0.7)):
+        result = each.search("annual leave days")
+        assert len(result.hits) == 3
+        assert "MMR" in [part.where for part in result.degraded]
+
+
+def test_where_a_hit_was_found_is_no_part_of_its_value() -> None:
+    model = FakeEmbedding()
+    hits = VectorRetriever(filled(model), embed_model=model).search("annual leave days").hits
+    plain = [Hit(node=hit.node, score=hit.score, source=hit.source) for hit in hits]
+    assert all(origin_of(hit) is not None for hit in hits)
+    assert hits == plain
+    assert repr(hits) == repr(plain)
+    assert [hit.to_dict() for hit in hits] == [hit.to_dict() for hit in plain]
+    assert [hit.model_dump() for hit in hits] == [hit.model_dump() for hit in plain]
+    again = pickle.loads(pickle.dumps(hits))
+    assert again == hits
+    assert [origin_of(hit) for hit in again] == [None] * 3
+    assert all(origin_of(hit) is not None for hit in hits), "pickling took it away"
+    assert origin_of(copy.deepcopy(hits[0])) is origin_of(hits[0])
+
+
+def test_an_embedding_rerank_by_the_stores_own_model_looks_its_embeddings_up() -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    pipeline = KeywordRetriever(store) >> EmbeddingRerank(model)
+    anew = node_ids(pipeline.retrieve("annual leave days"))
+    assert len(model.calls) == 4
+    model.calls.clear()
+    stored = VectorRetriever(store, embed_model=model) >> EmbeddingRerank(model)
+    assert node_ids(stored.retrieve("annual leave days")) == anew
+    assert model.calls == ["annual leave days"]

@@ -164,8 +164,6 @@ def test_mmr_picks_what_the_formula_picks(filled: EmbeddedVectorStore, threshold
 def test_mmr_of_a_few_candidates_is_a_choice_among_them(filled: EmbeddedVectorStore) -> None:
     result = filled.query(query(mode=MMR), mmr_prefetch_k=10, mmr_threshold=0.0)
     assert set(result.ids or []) == set(best(cosines(NODES), 10))
-    few = filled.query(query(mode=MMR), mmr_prefetch_k=3)
-    assert set(few.ids or []) == set(result.ids or [])
     wide = filled.query(query(mode=MMR), mmr_prefetch_factor=20, mmr_threshold=0.0)
     assert set(wide.ids or []) != set(result.ids or [])
 
@@ -250,6 +248,24 @@ def test_what_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         filled.query(query(**given))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mmr_prefetch_k": 20, "mmr_prefetch_factor": 2}, "pass one of them"),
+        ({"mmr_prefetch_k": 3}, "at least similarity_top_k=10"),
+        ({"mmr_prefetch_k": 10.5}, "whole number"),
+        ({"mmr_prefetch_factor": 0.5}, "at least 1"),
+        ({"mmr_prefetch_factor": float("inf")}, "at least 1"),
+        ({"mmr_threshold": 0.4}, "pass one of them"),
+    ],
+)
+def test_mmr_options_that_contradict_or_mean_nothing_are_refused(
+    filled: EmbeddedVectorStore, options: dict[str, float], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        filled.query(query(mode=MMR, mmr_threshold=0.5), **options)
 
 
 def test_an_option_of_another_mode_is_refused(filled: EmbeddedVectorStore) -> None:
