@@ -147,9 +147,7 @@ class HybridRetriever(StoreRetriever):
                     return hits
         rankings = yield from self._side_by_side(query, candidates)
         fusion = self._fitting(rankings, query)
-        return fuse(
-            fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name
-        )
+        return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
     def _depth(self, query: Query) -> int:
         """How many hits each leg is asked for."""

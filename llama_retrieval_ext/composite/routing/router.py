@@ -25,8 +25,8 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.branches import leg_of, unique_legs
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
 from llama_retrieval_ext.stages.reranking.rescored import in_order

@@ -1,15 +1,14 @@
 """`Selector`: says which routes a query takes, or that it cannot tell."""
 
 from abc import ABC
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.operand import undefined
-from llama_retrieval_ext.stages.algebra.values import items_of
+from llama_retrieval_ext.stages.algebra.values import items_of, plan_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Selection:
     reason: str = ""
 
 
-class Selector(ABC):
+class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefined` says
     """Picks routes for a query.
 
     A subclass defines `select`, a plain function of the query and the routes. One that waits for
@@ -63,7 +62,11 @@ class Selector(ABC):
             ConfigurationError: It can not.
         """
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Sequence[Selection]:
+    def select(
+        self,
+        query: Query,  # noqa: ARG002 - subclasses use it
+        choices: Sequence[Choice],  # noqa: ARG002 - subclasses use it
+    ) -> Sequence[Selection]:
         """Return the routes to take, best first; empty to abstain.
 
         Args:
@@ -78,21 +81,15 @@ class Selector(ABC):
         return _selections(found, f"{type(self).__name__}.select")
 
 
-def selected(
-    selector: Selector, query: Query, choices: Sequence[Choice]
-) -> Plan[list[Selection]]:
+def selected(selector: Selector, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
     """The plan for what a selector picks, checked.
 
     Raises:
         ConfigurationError: It returns something else than selections.
     """
-    plan = selector.select_plan(query, choices)
-    if not isinstance(plan, Generator):
-        raise ConfigurationError(
-            f"{type(selector).__name__}.select_plan must be a generator, which yields calls; a function that "
-            "returns the selections is named select"
-        )
-    return _selections((yield from plan), f"{type(selector).__name__}.select_plan")
+    function = f"{type(selector).__name__}.select_plan"
+    plan = plan_of(selector.select_plan(query, choices), function)
+    return _selections((yield from plan), function)
 
 
 def _selections(found: object, function: str) -> list[Selection]:

@@ -122,7 +122,9 @@ def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
     """The stage as it is; a LlamaIndex postprocessor or a plain function as one."""
     if isinstance(stage, Refine):
         return stage
-    return Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
+    return (
+        Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
+    )
 
 
 # What is more than its stages stays whole: taken apart, it would lose its limit, filter or scope.

@@ -229,7 +229,7 @@ def check_weights(weights: Weights) -> None:
     """
     if weights is None:
         return
-    if isinstance(weights, str) or not isinstance(weights, Mapping | Sequence):
+    if not isinstance(weights, Mapping | list | tuple):
         raise ConfigurationError(
             f"weights must be a mapping by leg name or a list in the order of the legs, "
             f"got {weights!r}"
@@ -237,7 +237,9 @@ def check_weights(weights: Weights) -> None:
     named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
     for leg, weight in named:
         if not (is_number(weight) and 0.0 <= weight <= LARGEST):
-            which = f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            which = (
+                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            )
             raise ConfigurationError(
                 f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
             )

@@ -60,7 +60,9 @@ def _checked(
     hits: list[Hit] = []
     for hit in ranking_of(found, f"{name}.fuse"):
         if hit.node.node_id not in known:
-            raise ExecutionError(f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found")
+            raise ExecutionError(
+                f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found"
+            )
         if hit.score is not None and not math.isfinite(hit.score):
             raise ScoreError(f"{name}.fuse gave node {hit.node.node_id!r} the score {hit.score}")
         hits.append(as_hit(hit, source=source))

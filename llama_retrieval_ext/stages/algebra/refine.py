@@ -67,7 +67,11 @@ class Refine(Operand, ABC):
         """Whether it may return hits that were not in the ranking; ours and users' may not."""
         return False
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
+    def refine(
+        self,
+        query: Query,  # noqa: ARG002 - subclasses use it
+        hits: Sequence[Hit],  # noqa: ARG002 - subclasses use it
+    ) -> Sequence[NodeWithScore]:
         """Return the refined ranking, best first; fresh hits where anything changes.
 
         Args:

@@ -1,18 +1,18 @@
 """Runs refining stages, ours and others', and checks the rankings that they return."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
+from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit, ordered
 from llama_retrieval_ext.stages.algebra.refine import Refine
-from llama_retrieval_ext.stages.algebra.values import ranking_of
+from llama_retrieval_ext.stages.algebra.values import plan_of, ranking_of
 from llama_retrieval_ext.stages.reranking.rescored import in_order, with_score
 
 EMPTY = "it returned no hits; a reranker must return those that it got"
@@ -28,12 +28,7 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
         ExecutionError: It returns a hit that was not in the ranking.
         ScoreError: A score is not finite.
     """
-    plan = stage.refine_plan(query, hits)
-    if not isinstance(plan, Generator):
-        raise ConfigurationError(
-            f"{type(stage).__name__}.refine_plan must be a generator, which yields calls; a function that "
-            "returns the hits is named refine"
-        )
+    plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
     if stage.reranks and hits and not ranking:
         note_degraded(repr(stage).partition("(")[0], EMPTY)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
-
 from llama_index.core.schema import QueryBundle
 
 from llama_retrieval_ext.execution.effects import Call, Plan
@@ -42,7 +41,7 @@ class Rewrite(Operand, ABC):
 
     """
 
-    def rewrite(self, query: Query) -> str | QueryBundle:
+    def rewrite(self, query: Query) -> str | QueryBundle:  # noqa: ARG002 - subclasses use it
         """Return the rewritten query: a text, a ``QueryBundle`` or a `Query`.
 
         Args:
@@ -77,7 +76,7 @@ class FanOut(Operand, ABC):
     defines `fan_out_plan` instead, a generator that yields its calls.
     """
 
-    def fan_out(self, query: Query) -> Sequence[str | QueryBundle]:
+    def fan_out(self, query: Query) -> Sequence[str | QueryBundle]:  # noqa: ARG002 - subclasses use it
         """Return the queries to ask, each in a form that `Rewrite.rewrite` may return.
 
         Args:

@@ -1,19 +1,18 @@
 """Sends a query through rewrites, and goes on with what there is when one fails."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from llama_index.core.schema import QueryBundle
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.algebra.values import query_of
+from llama_retrieval_ext.stages.algebra.values import plan_of, query_of
 
 T = TypeVar("T")
 
@@ -22,7 +21,7 @@ def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
     """The plan for the query after all rewrites, in their order."""
     for stage in rewrites:
         name = f"{type(stage).__name__}.rewrite_plan"
-        plan = _running(stage.rewrite_plan(query), name)
+        plan = plan_of(stage.rewrite_plan(query), name)
         made = yield from _attempt(repr(stage), plan, otherwise=query)
         query = _within(query, query_of(made, name))
     return query
@@ -31,18 +30,9 @@ def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
 def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
     """The plan for the queries made of a query; the query alone when none can be made."""
     name = f"{type(stage).__name__}.fan_out_plan"
-    plan = _running(stage.fan_out_plan(query), name)
+    plan = plan_of(stage.fan_out_plan(query), name)
     queries = yield from _attempt(repr(stage), plan, otherwise=[query])
     return [_within(query, query_of(made, name)) for made in queries or [query]]
-
-
-def _running(plan: Plan[T], function: str) -> Plan[T]:
-    if isinstance(plan, Generator):
-        return plan
-    raise ConfigurationError(
-        f"{function} must be a generator, which yields calls; a function that returns the result "
-        f"is named {function.rpartition('.')[2].removesuffix('_plan')}"
-    )
 
 
 def _within(query: Query, made: str | QueryBundle) -> Query:

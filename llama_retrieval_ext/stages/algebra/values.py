@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Plan
 
 T = TypeVar("T")
 
@@ -69,6 +70,25 @@ def query_of(value: object, function: str) -> str | QueryBundle:
     raise ConfigurationError(
         f"{function} must return a string, a QueryBundle or a Query, got {_shown(value)}; for "
         "a Query with another text write dataclasses.replace(query, query_str=...)"
+    )
+
+
+def plan_of(plan: Plan[T], function: str) -> Plan[T]:
+    """Return the same plan, if it is one.
+
+    Args:
+        plan: What the function returned.
+        function: Its name, as ``Mine.refine_plan``.
+
+    Raises:
+        ConfigurationError: It is no generator.
+    """
+    if isinstance(plan, Generator):
+        return plan
+    name = function.rpartition(".")[2].removesuffix("_plan")
+    raise ConfigurationError(
+        f"{function} must be a generator, which yields its calls and returns the result; a "
+        f"function that only returns the result is named {name}"
     )
 
 

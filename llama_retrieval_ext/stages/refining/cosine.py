@@ -38,8 +38,10 @@ def matrix(vectors: Sequence[Vector], *, dim: int) -> Matrix:
     packed: list[bytes] = []
     try:
         for vector in vectors:
-            is_array = isinstance(vector, np.ndarray)
-            packed.append(vector.astype(np.float32).tobytes() if is_array else pack(*vector))
+            if isinstance(vector, np.ndarray):
+                packed.append(vector.astype(np.float32).tobytes())
+            else:
+                packed.append(pack(*vector))
     except (struct.error, OverflowError) as error:
         raise ScoreError(
             f"embedding {len(packed)} is not made of finite numbers: {error}"

@@ -52,9 +52,7 @@ def stored_embeddings(
     return known
 
 
-def origin_embeddings(
-    hits: Sequence[Hit], model: BaseEmbedding | None
-) -> Plan[dict[str, Vector]]:
+def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
     """The plan for the embeddings in the stores that hits were found in, one request a store.
 
     Args:

@@ -24,8 +24,8 @@ class EmbeddingRerank(Reranker):
 
     Gives hits of different retrievers scores that can be compared. Texts are embedded anew, in one
     batch: stored embeddings may be of another model. Those in the store of a retriever of this
-    package that has the very same model are looked up instead. When the model fails, the order stays as it
-    was and the answer is marked degraded.
+    package that has the very same model are looked up instead. When the model fails, the order
+    stays as it was and the answer is marked degraded.
 
     Args:
         embed_model: The embedding model.

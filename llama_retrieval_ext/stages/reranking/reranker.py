@@ -45,7 +45,11 @@ class Reranker(Refine):
         """It does."""
         return True
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
+    def rerank(
+        self,
+        query: Query,  # noqa: ARG002 - subclasses use it
+        hits: Sequence[Hit],  # noqa: ARG002 - subclasses use it
+    ) -> Sequence[NodeWithScore]:
         """Return the new ranking of at least one hit, best first; raise what goes wrong.
 
         Args:

@@ -379,6 +379,6 @@ def test_weights_that_can_never_work_are_refused_by_the_fusion_itself(
 def test_hits_without_scores_keep_their_legs_order(make: Callable[..., Fusion]) -> None:
     bare = {"x": ranking(("z", None), ("a", None), ("m", None))}
     assert list(scores(make(unscored=Unscored.ZERO).fuse(bare))) == ["z", "a", "m"]
-    beside = {"x": ranking(("k", 2.0), ("j", 1.0)), **{"y": bare["x"]}}
+    beside = {"x": ranking(("k", 2.0), ("j", 1.0)), "y": bare["x"]}
     found = list(scores(make(unscored=Unscored.ZERO).fuse(beside)))
     assert [id_ for id_ in found if id_ in "zam"] == ["z", "a", "m"]

@@ -288,6 +288,9 @@ class CountingStore(EmbeddedVectorStore):
 
     _asked: list[list[str]] = PrivateAttr(default_factory=list)
 
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
@@ -302,7 +305,7 @@ class CountingStore(EmbeddedVectorStore):
 
 
 def filled(model: FakeEmbedding, *, prefix: str = "") -> CountingStore:
-    store = CountingStore(":memory:")
+    store = CountingStore()
     texts = [(prefix + id_, text) for id_, _, text in TEXTS]
     store.add(
         [
@@ -347,7 +350,7 @@ def test_stores_of_different_models_are_not_compared() -> None:
         one=VectorRetriever(filled(one), embed_model=one),
         two=VectorRetriever(filled(two, prefix="two "), embed_model=two),
     )
-    with pytest.raises(ConfigurationError, match="'other'.*cannot be compared"):
+    with pytest.raises(ConfigurationError, match=r"'other'.*cannot be compared"):
         (legs >> RRF() >> MMR(0.5)).retrieve("annual leave days")
 
 

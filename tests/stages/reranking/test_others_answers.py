@@ -19,7 +19,9 @@ from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.searching import Searched
 
-SOURCE = FixedRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave"), ("c", 0.7, "sick leave")])
+SOURCE = FixedRetriever(
+    [("a", 0.9, "travel"), ("b", 0.8, "annual leave"), ("c", 0.7, "sick leave")]
+)
 
 
 class Bare(BaseNodePostprocessor):
@@ -55,7 +57,11 @@ WAYS: tuple[Callable[[BaseNodePostprocessor], Retriever], ...] = (
 def test_m3_a_reranker_that_answers_nothing_leaves_the_order_and_says_so(
     searched: Searched, way: Callable[[BaseNodePostprocessor], Retriever]
 ) -> None:
-    for part in (BareRerank(ids=""), theirs("I cannot judge these."), theirs("Doc: 0, Relevance: 9")):
+    for part in (
+        BareRerank(ids=""),
+        theirs("I cannot judge these."),
+        theirs("Doc: 0, Relevance: 9"),
+    ):
         result = searched(way(part), "annual leave")
         assert node_ids(result.hits) == ["a", "b", "c"]
         (degraded,) = result.degraded
@@ -66,7 +72,9 @@ def test_m3_a_reranker_that_answers_nothing_leaves_the_order_and_says_so(
 
 
 def test_m3_document_0_is_not_the_last_and_a_repeated_one_counts_once(searched: Searched) -> None:
-    answer = "Doc: 0, Relevance: 10\nDoc: 2, Relevance: 7\nDoc: 2, Relevance: 3\nDoc: -9, Relevance: 3"
+    answer = (
+        "Doc: 0, Relevance: 10\nDoc: 2, Relevance: 7\nDoc: 2, Relevance: 3\nDoc: -9, Relevance: 3"
+    )
     reranker = theirs(answer)
     for way in WAYS:
         result = searched(way(reranker.model_copy(update={"llm": ScriptedLLM([answer] * 2)})), "q")
@@ -109,12 +117,14 @@ def test_a_reranker_adds_nothing_and_the_answer_says_so(searched: Searched) -> N
 
 @pytest.mark.parametrize("reorder", [TheirReorder(), LongContextReorder()])
 def test_nothing_stands_behind_a_reorder(reorder: BaseNodePostprocessor) -> None:
-    with pytest.raises(CompositionError, match=r"put it last: Top\(k=2\) >> LongContextReorder\(\)"):
+    with pytest.raises(
+        CompositionError, match=r"put it last: Top\(k=2\) >> LongContextReorder\(\)"
+    ):
         SOURCE >> reorder >> Top(2)
     with pytest.raises(CompositionError, match="behind the fusion"):
         (SOURCE | (SOURCE >> reorder)) >> RRF()
     with pytest.raises(CompositionError, match="needs hits that are best first"):
-        SOURCE >> (reorder >> Top(2))  # type: ignore[operator]
+        SOURCE >> (reorder >> Top(2))
 
 
 def test_a_reorder_gets_no_more_hits_than_are_asked_for(searched: Searched) -> None:
