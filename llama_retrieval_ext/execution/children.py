@@ -1,6 +1,7 @@
 """Calls a child retriever: ours with the whole query, a foreign one with its text."""
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.arguments import of_type
@@ -10,7 +11,7 @@ from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import finite_score
+from llama_retrieval_ext.ranking import Origin, as_hit, finite_score, with_origin
 
 
 class HonoursQuery:
@@ -59,7 +60,11 @@ def retrieval(
     for hit in foreign:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    return visible(foreign, query, type(retriever).__name__)
+    seen = visible(foreign, query, type(retriever).__name__)
+    if isinstance(retriever, VectorIndexRetriever):
+        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - no public way
+        return [with_origin(as_hit(hit), origin) for hit in seen]
+    return seen
 
 
 def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithScore]]:

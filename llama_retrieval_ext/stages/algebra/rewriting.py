@@ -13,6 +13,7 @@ from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.algebra.values import plan_of, query_of
+from llama_retrieval_ext.stages.rewriting.query_variants import reworded
 
 T = TypeVar("T")
 
@@ -37,8 +38,8 @@ def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
 
 def _within(query: Query, made: str | QueryBundle) -> Query:
     """A query made of another, within what that may see: a stage can narrow this, never widen."""
-    if isinstance(made, str):  # what was embedded for the first text does not fit this one
-        return replace(query, query_str=made, custom_embedding_strs=None, embedding=None)
+    if isinstance(made, str):
+        return reworded(query, made)
     if not isinstance(made, Query):
         return replace(
             query,

@@ -40,11 +40,12 @@ class MMR(Reranker):
             more than some hundred hits come in.
         embed_model: The model of the stored embeddings. Embeds the query, and the text of hits
             whose embedding is not stored. Not needed where queries and hits carry their embeddings,
-            or the hits come from retrievers of this package that know their model.
+            or the hits come from retrievers that know their model: those of this package over a
+            store, and LlamaIndex's vector retriever.
         store: Where embeddings of hits are looked up that the nodes do not carry: a LlamaIndex
             vector store, or a function from node ids to a mapping of embeddings. Not needed for
-            hits of this package's retrievers over a store, whose embeddings are looked up there, in
-            one request.
+            hits of these retrievers, whose embeddings are looked up in their stores, in one request
+            each.
         timeout_s: Seconds it may take; None for as long as the query may.
 
     Raises:
@@ -94,7 +95,7 @@ class MMR(Reranker):
         # An embedding that the query came with is of the model of the stored ones.
         asked = query if stored else replace(query, embedding=None)
         question = yield from self._question(asked, hits)
-        known = {**stored, **made}
+        known = {**stored, **made} if made else stored
         vectors = [known[hit.node.node_id] for hit in hits]
         picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
         return reranked(hits, picks, by="MMR")

@@ -403,3 +403,16 @@ def test_an_embedding_rerank_by_the_stores_own_model_looks_its_embeddings_up() -
     stored = VectorRetriever(store, embed_model=model) >> EmbeddingRerank(model)
     assert node_ids(stored.retrieve("annual leave days")) == anew
     assert model.calls == ["annual leave days"]
+
+
+def test_embeddings_behind_llama_indexs_vector_retriever_come_from_its_store() -> None:
+    model = FakeEmbedding()
+    nodes = [TextNode(id_=id_, text=text) for id_, _, text in TEXTS]
+    index = VectorStoreIndex(nodes, embed_model=model)
+    model.calls.clear()
+    stock = index.as_retriever(similarity_top_k=3)
+    for pipeline in (stock >> MMR(0.5), branches(stock, FakeRetriever()) >> RRF() >> MMR(0.5)):
+        found = pipeline.search("annual leave days")
+        assert node_ids(found.hits)[1] == "sick"
+        assert found.degraded == ()
+    assert set(model.calls) == {"annual leave days"}
