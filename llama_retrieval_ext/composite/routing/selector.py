@@ -73,7 +73,7 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
             query: The query.
             choices: The routes there are.
         """
-        raise undefined(self, "select(self, query, choices)", "select_plan")
+        raise undefined(self, Selector, "select(self, query, choices)")
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the routes to take; by default one call of `select`."""

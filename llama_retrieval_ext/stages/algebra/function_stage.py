@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeGuard
 
@@ -39,6 +39,7 @@ class FunctionStage(Refine):
     """
 
     function: Callable[..., Sequence[NodeWithScore]]
+    _arguments: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.function):
@@ -46,11 +47,11 @@ class FunctionStage(Refine):
                 f"{self!r} is an async function; write it as a plain one, or as a Refine with "
                 "refine_plan, which yields its calls"
             )
-        _count_arguments(self.function)
+        object.__setattr__(self, "_arguments", _count_arguments(self.function))
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
         """Return what the function makes of the hits."""
-        if _count_arguments(self.function) == _HITS_ALONE:
+        if self._arguments == _HITS_ALONE:
             return self.function(hits)
         return self.function(query, hits)
 

@@ -17,7 +17,7 @@ from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
 from llama_retrieval_ext.ranking import Contribution, Hit, finite_score, origin_of, with_origin
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
-from llama_retrieval_ext.stages.algebra.operand import Operand, undefined
+from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
@@ -118,7 +118,11 @@ class Fusion(Operand, ABC):
         Args:
             legs: What each leg found.
         """
-        raise undefined(self, "shares(self, legs)", "fuse")
+        name = type(self).__name__
+        raise ConfigurationError(
+            f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "
+            "use the fusion behind retrievers, (a | b) >> fusion, where fuse(self, rankings) will do"
+        )
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The fused score of every id; the sum of its shares unless a fusion says otherwise."""

@@ -22,16 +22,21 @@ class Operand:
             return then(other, self)
 
 
-def undefined(stage: object, function: str, plan: str) -> ConfigurationError:
-    """The error for a class that defines neither of two functions, one of which it needs.
+def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
+    """The error for a call of a function that a stage's class does not define.
 
     Args:
         stage: An instance of the class.
-        function: The signature of the pure function.
-        plan: The name of the function that returns a plan.
+        kind: The kind of stage, which has the function and, with ``_plan``, its other form.
+        signature: The function's.
     """
-    name = type(stage).__name__
+    name, function = type(stage).__name__, signature.partition("(")[0]
+    plan = f"{function}_plan"
+    if getattr(type(stage), plan) is not getattr(kind, plan):
+        return ConfigurationError(
+            f"{name} has no {function}: it waits for something, so it defines {plan}, which a "
+            "pipeline runs; put it into one"
+        )
     return ConfigurationError(
-        f"{name} defines neither {function.partition('(')[0]} nor {plan}; write "
-        f"`def {function}` in {name}"
+        f"{name} defines neither {function} nor {plan}; write `def {signature}` in {name}"
     )

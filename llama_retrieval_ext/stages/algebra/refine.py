@@ -78,7 +78,7 @@ class Refine(Operand, ABC):
             query: The query as the caller asked it, before any rewriting.
             hits: The ranking so far, best first.
         """
-        raise undefined(self, "refine(self, query, hits)", "refine_plan")
+        raise undefined(self, Refine, "refine(self, query, hits)")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[Sequence[NodeWithScore]]:
         """The plan for the refined ranking; by default one call of `refine`."""

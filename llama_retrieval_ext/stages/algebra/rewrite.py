@@ -48,7 +48,7 @@ class Rewrite(Operand, ABC):
             query: The query so far. What is not in the returned form (its scope and filters, and
                 of a text all but the text) stays as it was; an embedding goes with its text.
         """
-        raise undefined(self, "rewrite(self, query)", "rewrite_plan")
+        raise undefined(self, Rewrite, "rewrite(self, query)")
 
     def rewrite_plan(self, query: Query) -> Plan[str | QueryBundle]:
         """The plan for the rewritten query; by default one call of `rewrite`."""
@@ -82,7 +82,7 @@ class FanOut(Operand, ABC):
         Args:
             query: The query so far; it is asked where the result is empty.
         """
-        raise undefined(self, "fan_out(self, query)", "fan_out_plan")
+        raise undefined(self, FanOut, "fan_out(self, query)")
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
         """The plan for the queries to ask; by default one call of `fan_out`."""

@@ -56,7 +56,7 @@ class Reranker(Refine):
             query: The query as the caller asked it.
             hits: The ranking so far, best first.
         """
-        raise undefined(self, "rerank(self, query, hits)", "rerank_plan")
+        raise undefined(self, Reranker, "rerank(self, query, hits)")
 
     def rerank_plan(
         self, query: Query, hits: Sequence[Hit]

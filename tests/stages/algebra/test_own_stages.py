@@ -11,6 +11,7 @@ from llama_index.core.embeddings.mock_embed_model import MockEmbedding
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext import (
+    MMR,
     RRF,
     CascadeSelector,
     Choice,
@@ -138,6 +139,11 @@ def test_an_async_stage_and_a_generator_are_pointed_to_the_plan() -> None:
     ):
         with pytest.raises(ConfigurationError, match=advice):
             (SOURCE >> stage).retrieve("q")
+
+
+def test_a_stage_that_has_a_plan_alone_says_so_when_it_is_called() -> None:
+    with pytest.raises(ConfigurationError, match="MMR has no refine: .* put it into"):
+        MMR().refine(Query("q"), [])
 
 
 def laws(query: Query, hits: Sequence[Hit]) -> list[Hit]:
