@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from llama_index.core.schema import QueryBundle, QueryType
+from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
 from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.frame import Session, current_frame
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import SearchResult
+from llama_retrieval_ext.stages.algebra.results import asearched_apart, searched_apart
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -21,7 +23,7 @@ T = TypeVar("T")
 def answers(
     retriever: "Retriever",
     queries: Sequence[QueryType],
-    request: Callable[[QueryType], Call[T]],
+    request: "Callable[[Retriever, QueryType], Call[T]]",
     *,
     at_once: int,
 ) -> Plan[list[T]]:
@@ -50,7 +52,7 @@ def answers(
             # What fails here fails again below, in the query that it belongs to; a store that
             # cannot be reached does so without being waited for again.
             yield Together([Task(retriever.name, ahead)])
-        tasks = [Task(retriever.name, call(request(query))) for query in some]
+        tasks = [Task(retriever.name, call(request(retriever, query))) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
         frame = current_frame()
         if frame is not None:
@@ -61,3 +63,18 @@ def answers(
                 outcome.error.add_note(f"in query {number} of {len(queries)}")
             found.append(outcome.result())
     return found
+
+
+def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWithScore]]:
+    """The call for the ranking of one query."""
+    return Call(lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query))
+
+
+def search_of(retriever: "Retriever", query: QueryType) -> Call[SearchResult]:
+    """The call for the result of one query, which has its error too."""
+    frame = current_frame()
+    session = Session() if frame is None else frame.session.apart()
+    return Call(
+        lambda: searched_apart(retriever, query, session),
+        lambda: asearched_apart(retriever, query, session),
+    )

@@ -15,22 +15,21 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
-from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.effects import Plan, Task, Together
+from llama_retrieval_ext.execution.frame import OnPartial, current_frame
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
-from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit
+from llama_retrieval_ext.ranking import Hit, SearchResult
 from llama_retrieval_ext.stages.algebra.instrumentation import end_retrieval, without_span
-from llama_retrieval_ext.stages.algebra.many import answers
+from llama_retrieval_ext.stages.algebra.many import answers, retrieval_of, search_of
 from llama_retrieval_ext.stages.algebra.operand import Operand
+from llama_retrieval_ext.stages.algebra.results import asearched, searched
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
 from llama_retrieval_ext.stages.references.index_nodes import Resolver
 from llama_retrieval_ext.stages.references.index_targets import Target
-from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
@@ -132,7 +131,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return self._search(asked)
+        return searched(self, asked)
 
     async def asearch(
         self,
@@ -148,7 +147,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await self._asearch(asked)
+        return await asearched(self, asked)
 
     def explain(
         self,
@@ -167,7 +166,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return self._search(asked, verbose=True)
+        return searched(self, asked, verbose=True)
 
     async def aexplain(
         self,
@@ -183,7 +182,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await self._asearch(asked, verbose=True)
+        return await asearched(self, asked, verbose=True)
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Answers that get better: the fused ranking after each leg, and last the whole answer.
@@ -194,13 +193,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return stream(lambda report: self._search(asked, on_partial=_telling(report, top_k)))
+        return stream(lambda report: searched(self, asked, on_partial=_telling(report, top_k)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, top_k)))
+        return astream(lambda report: asearched(self, asked, on_partial=_telling(report, top_k)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -222,13 +221,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             Exception: The error of the first query that failed, once those beside it are done; its
                 notes name the query. Queries after these are not asked.
         """
-        return run(answers(self, queries, self._retrieval, at_once=at_once))
+        return run(answers(self, queries, retrieval_of, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
         """`retrieve_many` without blocking the event loop."""
-        return await arun(answers(self, queries, self._retrieval, at_once=at_once))
+        return await arun(answers(self, queries, retrieval_of, at_once=at_once))
 
     def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
         """The results of several queries, in their order, as `retrieve_many` gets their hits.
@@ -245,13 +244,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
                 the list is no query.
         """
-        return run(answers(self, queries, self._separate_search, at_once=at_once))
+        return run(answers(self, queries, search_of, at_once=at_once))
 
     async def asearch_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[SearchResult]:
         """`search_many` without blocking the event loop."""
-        return await arun(answers(self, queries, self._separate_search, at_once=at_once))
+        return await arun(answers(self, queries, search_of, at_once=at_once))
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
         """A plan that asks in a batch for what each of several queries is sure to need.
@@ -264,71 +263,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         del queries
         yield from ()
-
-    def _search(
-        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
-    ) -> SearchResult:
-        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(self.retrieve(query), frame)
-
-    async def _asearch(
-        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
-    ) -> SearchResult:
-        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(await self.aretrieve(query), frame)
-
-    def _retrieval(self, query: QueryType) -> Call[list[NodeWithScore]]:
-        return Call(lambda: self.retrieve(query), lambda: self.aretrieve(query))
-
-    def _separate_search(self, query: QueryType) -> Call[SearchResult]:
-        """The result of one of several queries, which share a session; an error degrades it."""
-        outer = current_frame()
-        session = Session() if outer is None else outer.session.apart()
-
-        def search() -> SearchResult:
-            with entered(self._frame(session=session)) as frame:
-                try:
-                    return self._result(self.retrieve(query), frame)
-                except Exception as error:  # noqa: BLE001 - the result says it
-                    return self._failed(error, frame)
-
-        async def asearch() -> SearchResult:
-            with entered(self._frame(session=session)) as frame:
-                try:
-                    return self._result(await self.aretrieve(query), frame)
-                except Exception as error:  # noqa: BLE001 - the result says it
-                    return self._failed(error, frame)
-
-        return Call(search, asearch)
-
-    def _frame(
-        self,
-        *,
-        session: Session | None = None,
-        verbose: bool = False,
-        on_partial: OnPartial | None = None,
-    ) -> Frame:
-        outer = current_frame()
-        deadline = None if outer is None else outer.deadline
-        trace = Trace(self.name, verbose=verbose)
-        return Frame(session or Session(), deadline, trace, on_partial)
-
-    def _failed(self, error: Exception, frame: Frame) -> SearchResult:
-        note_degraded(self.name, error)
-        if frame.trace is not None:
-            frame.trace.end(error=error)
-        return self._result([], frame)
-
-    def _result(self, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
-        session, trace = frame.session, frame.trace
-        if trace is not None:
-            trace.end(result=hits)
-        return SearchResult(
-            [as_hit(hit, source=self.name) for hit in hits],
-            tuple(session.degraded),
-            None if trace is None else trace.snapshot(),
-            details_by_path(session.details),
-        )
 
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
