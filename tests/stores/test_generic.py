@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from llama_index.core import StorageContext
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -243,3 +245,33 @@ def test_an_index_over_a_store_of_nodes_needs_no_docstore() -> None:
     store = Remote().answers(("a", 0.9))
     index = VectorStoreIndex.from_vector_store(store, embed_model=FakeEmbedding())
     assert node_ids(VectorRetriever(index).retrieve("query")) == ["a"]
+
+
+class Slow(SimpleVectorStore):
+    """Blocks for a while, and has no async way of its own."""
+
+    def query(self, query: VectorStoreQuery, **options: object) -> VectorStoreQueryResult:
+        time.sleep(0.2)
+        return super().query(query, **options)
+
+
+def test_b8_a_store_without_an_async_way_leaves_the_event_loop_free() -> None:
+    model = FakeEmbedding()
+    index = VectorStoreIndex(
+        [TextNode(id_="n1", text="annual leave")],
+        storage_context=StorageContext.from_defaults(vector_store=Slow()),
+        embed_model=model,
+    )
+    retriever = VectorRetriever(index)
+
+    async def longest_pause() -> float:
+        answer = asyncio.ensure_future(retriever.aretrieve("leave"))
+        pauses = []
+        while not answer.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            pauses.append(time.monotonic() - before)
+        assert node_ids(await answer) == ["n1"]
+        return max(pauses)
+
+    assert asyncio.run(longest_pause()) < 0.15
