@@ -178,7 +178,8 @@ class EngineStore(BasePydanticVectorStore):
 
         Args:
             query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH and HYBRID, or MMR where the
-                engine has it.
+                engine has it. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``,
+                which LlamaIndex's retriever always sends, restricts nothing.
             **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
 
         Raises:

@@ -202,12 +202,6 @@ def test_every_mode_honours_filters_documents_and_ids(
         assert found == expected
 
 
-def test_empty_lists_of_ids_restrict_nothing_as_llama_index_means_it(
-    filled: EmbeddedVectorStore,
-) -> None:
-    assert filled.query(query(doc_ids=[], node_ids=[])) == filled.query(query())
-
-
 @pytest.mark.parametrize("mode", [DEFAULT, SPARSE, HYBRID, MMR, "hybrid"])
 def test_an_emptied_store_finds_nothing(
     filled: EmbeddedVectorStore, mode: VectorStoreQueryMode
