@@ -141,6 +141,10 @@ def _check_options(query: VectorStoreQuery, options: Options) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(unknown)}")
+    if query.mmr_threshold is not None and not known:
+        raise ConfigurationError(
+            f"mode {query.mode!s} has no mmr_threshold; leave it out, or use mode MMR"
+        )
     for name in ("output_fields", "embedding_field"):
         if getattr(query, name) is not None:
             raise ConfigurationError(
