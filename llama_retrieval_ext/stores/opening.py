@@ -174,7 +174,8 @@ def source_of(storage: Storage) -> Source:
     """The backend for what a user has, and the embedding model if it brings one.
 
     Args:
-        storage: The URL of a store that exists, a LlamaIndex vector store, a ``VectorStoreIndex``, or a backend.
+        storage: The URL of a store that exists, a LlamaIndex vector store, a
+            ``VectorStoreIndex``, or a backend.
 
     Raises:
         ConfigurationError: It is none of these, or there is no store at the URL.

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from llama_index.core.indices.vector_store import VectorStoreIndex
@@ -56,7 +55,9 @@ def backend(
 
 @pytest.fixture
 def store(backend: Backend) -> EngineStore:
-    return cast("EngineStore", backend.store)
+    opened = backend.store
+    assert isinstance(opened, EngineStore)
+    return opened
 
 
 def _modes(backend: Backend) -> list[VectorStoreQueryMode]:

@@ -109,7 +109,7 @@ def test_a_retriever_creates_nothing_where_its_url_is_mistyped(
     with place(engine, tmp_path, request) as url:
         for _ in range(2):
             with pytest.raises(
-                ConfigurationError, match="there is no store at .*; check the URL"
+                ConfigurationError, match=r"there is no store at .*; check the URL"
             ) as caught:
                 KeywordRetriever(url)
             assert url in str(caught.value)
@@ -130,7 +130,7 @@ def test_a_collection_that_is_not_in_the_file_does_not_exist(
     with place(engine, tmp_path, request) as url:
         with open_store(url) as store:
             store.add([NODE])
-        with pytest.raises(ConfigurationError, match="there is no store at .*typo"):
+        with pytest.raises(ConfigurationError, match=r"there is no store at .*typo"):
             open_store(f"{url}?collection=typo", must_exist=True)
 
 
@@ -138,7 +138,7 @@ def test_a_collection_that_is_not_in_the_file_does_not_exist(
 def test_a_retriever_does_not_read_a_store_that_it_would_make_in_memory(url: str) -> None:
     if url.startswith("qdrant"):
         pytest.importorskip("qdrant_client")
-    with pytest.raises(ConfigurationError, match="is in memory: .* pass that store"):
+    with pytest.raises(ConfigurationError, match=r"is in memory: .* pass that store"):
         KeywordRetriever(url)
 
 

@@ -53,13 +53,6 @@ def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[
     """The embeddings of nodes by id, without those that are not there."""
     by_point = {point_id(node_id): node_id for node_id in node_ids}
     records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
-    return {by_point[record.id]: _vector(record) for record in records}
-
-
-def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
-    """The embeddings of nodes by id, without those that are not there."""
-    by_point = {point_id(node_id): node_id for node_id in node_ids}
-    records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
     vectors = {record.id: record.vector for record in records}
     return {
         node_id: vector[DENSE]  # type: ignore[misc]  # a plain list by this name
