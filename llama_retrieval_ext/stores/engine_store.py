@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -216,7 +216,7 @@ class EngineStore(BasePydanticVectorStore):
         """Refuse to be pickled; LlamaIndex would leave out what cannot be, and keep the rest."""
         raise self._uncopyable("pickled")
 
-    def __deepcopy__(self, memo: object) -> NoReturn:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:  # Any: pydantic's
         """Refuse to be copied deeply: two objects would close one engine."""
         raise self._uncopyable("copied")
 

@@ -104,7 +104,7 @@ def check_names(given: Mapping[str, object]) -> None:
         )
 
 
-def tokenizer_from(given: LlamaIndexOptions, tokenizer: object) -> Tokenizer:
+def tokenizer_from(given: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
     """The tokenizer that these arguments ask for.
 
     Args:
