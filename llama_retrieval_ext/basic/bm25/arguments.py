@@ -39,6 +39,7 @@ _PROBES: Final = (
 
 # LlamaIndex's default; the tokenizer is no pattern, and finds what this one finds and more.
 TOKEN_PATTERN: Final = r"(?u)\b\w\w+\b"  # noqa: S105 - no password
+DEFAULT_TOP_K: Final = 10
 _OF_THE_TOKENIZER: Final = ("language", "stemmer", "skip_stemming")
 _OTHERS: Final = (
     "similarity_top_k", "token_pattern", "verbose", "callback_manager", "objects", "object_map",
@@ -128,19 +129,18 @@ def tokenizer_from(given: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tok
     return Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
 
 
-def top_k_from(given: LlamaIndexOptions, top_k: int | None, *, otherwise: int) -> int:
+def top_k_from(given: LlamaIndexOptions, top_k: int) -> int:
     """The number of hits, under either name.
 
     Raises:
         ConfigurationError: There is both, and they differ.
     """
-    named = given.get("similarity_top_k")
-    if named is not None and top_k is not None and named != top_k:
+    named = given.get("similarity_top_k", top_k)
+    if top_k not in (named, DEFAULT_TOP_K):
         raise ConfigurationError(
             f"got top_k={top_k} and similarity_top_k={named}, which mean the same; leave one out"
         )
-    found = top_k if named is None else named
-    return otherwise if found is None else found
+    return named
 
 
 def without_callable(tokenizer: Tokenizer | Callable[[str], list[str]] | None) -> Tokenizer | None:

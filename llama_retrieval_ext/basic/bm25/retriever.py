@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, Unpack
+from typing import Any, Self, Unpack
 
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.indices.base import BaseIndex
@@ -14,6 +14,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.basic.bm25.arguments import (
+    DEFAULT_TOP_K,
     TOKEN_PATTERN,
     LlamaIndexOptions,
     Stemmer,
@@ -42,8 +43,6 @@ from llama_retrieval_ext.stages.references.llama_index_arguments import objects_
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-_TOP_K: Final = 10
-
 
 class BM25Retriever(Retriever):
     """The nodes that share terms with the query, ranked by BM25 in this process.
@@ -66,7 +65,7 @@ class BM25Retriever(Retriever):
 
     Args:
         nodes: What to search; of a repeated id the last.
-        top_k: How many hits to return when the query does not say, at least 1; 10 unless given.
+        top_k: How many hits to return when the query does not say, at least 1.
         tokenizer: Cuts nodes and queries; the default knows English, Chinese and code.
         filters: Conditions on metadata that every hit satisfies.
         scope: Who is asking.
@@ -99,7 +98,7 @@ class BM25Retriever(Retriever):
         self,
         nodes: Iterable[BaseNode] = (),
         *,
-        top_k: int | None = None,
+        top_k: int = DEFAULT_TOP_K,
         tokenizer: Tokenizer | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
@@ -111,7 +110,7 @@ class BM25Retriever(Retriever):
     ) -> None:
         check_names(llama_index)
         super().__init__(
-            top_k=check_top_k(top_k_from(llama_index, top_k, otherwise=_TOP_K)),
+            top_k=check_top_k(top_k_from(llama_index, top_k)),
             filters=filters,
             scope=scope,
             name=name,
