@@ -167,6 +167,8 @@ def test_a_tokenizer_of_ours_is_used_and_a_deprecated_function_is_not(
     own = Tokenizer(language="none")
     assert BM25Retriever.from_defaults(nodes=NODES, tokenizer=own).retrieve("run") == []
     assert not caplog.records
+    with pytest.raises(ConfigurationError, match="either tokenizer or language"):
+        BM25Retriever.from_defaults(nodes=NODES, tokenizer=own, language="de")
     retriever = BM25Retriever.from_defaults(nodes=NODES, tokenizer=str.split)
     assert retriever.retrieve("run")
     assert "is not used, as in LlamaIndex" in caplog.text

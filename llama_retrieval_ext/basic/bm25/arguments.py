@@ -49,6 +49,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "existing_bm25": "pass the nodes, or load what persist() wrote with BM25Retriever.load(path)",
     "corpus_weight_mask": "pass filters=, or only the nodes that may be found",
 }
+_EITHER: Final = "give either tokenizer or {}: Tokenizer(language=...) says both"
 _log = logging.getLogger(__name__)
 
 
@@ -123,9 +124,7 @@ def tokenizer_from(given: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tok
             skip_stemming=given.get("skip_stemming", False),
         )
     if named:
-        raise ConfigurationError(
-            f"give either tokenizer or {', '.join(named)}: Tokenizer(language=...) says both"
-        )
+        raise ConfigurationError(_EITHER.format(", ".join(named)))
     return Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
 
 
@@ -143,18 +142,32 @@ def top_k_from(given: LlamaIndexOptions, top_k: int) -> int:
     return named
 
 
-def without_callable(tokenizer: Tokenizer | Callable[[str], list[str]] | None) -> Tokenizer | None:
-    """The tokenizer if it is ours; LlamaIndex's deprecated function is left out with a warning."""
-    if tokenizer is None:
-        return None
-    if isinstance(tokenizer, Tokenizer) or not callable(tokenizer):
-        return of_type(tokenizer, Tokenizer, "tokenizer")
-    _log.warning(
-        "tokenizer=%r is not used, as in LlamaIndex, which has deprecated it; "
-        "pass tokenizer=Tokenizer(...) to choose how text is cut",
-        tokenizer,
-    )
-    return None
+def tokenizer_by_default(
+    tokenizer: Tokenizer | Callable[[str], list[str]] | None,
+    language: str | Sequence[str] | None,
+    *,
+    stemmer: Stemmer | None,
+    skip_stemming: bool,
+) -> Tokenizer:
+    """The tokenizer if it is ours, else the one that the others ask for.
+
+    LlamaIndex's deprecated tokenizer function is not used, and a warning says so.
+
+    Raises:
+        ConfigurationError: There is one of ours and others differ from their defaults, or an
+            argument cannot be honoured.
+    """
+    if tokenizer is None or (callable(tokenizer) and not isinstance(tokenizer, Tokenizer)):
+        if tokenizer is not None:
+            _log.warning(
+                "tokenizer=%r is not used, as in LlamaIndex, which has deprecated it; "
+                "pass tokenizer=Tokenizer(...) to choose how text is cut",
+                tokenizer,
+            )
+        return tokenizer_for(language, stemmer=stemmer, skip_stemming=skip_stemming)
+    if language != "en" or stemmer is not None or skip_stemming:
+        raise ConfigurationError(_EITHER.format("language, stemmer and skip_stemming"))
+    return of_type(tokenizer, Tokenizer, "tokenizer")
 
 
 def tokenizer_for(

@@ -19,10 +19,9 @@ from llama_retrieval_ext.basic.bm25.arguments import (
     LlamaIndexOptions,
     Stemmer,
     check_names,
-    tokenizer_for,
+    tokenizer_by_default,
     tokenizer_from,
     top_k_from,
-    without_callable,
 )
 from llama_retrieval_ext.basic.bm25.following import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
@@ -227,10 +226,11 @@ class BM25Retriever(Retriever):
         if sum(given is not None for given in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
         check_names({"token_pattern": token_pattern})
-        own = without_callable(tokenizer)
         options = BM25Options(
             top_k=similarity_top_k,
-            tokenizer=own or tokenizer_for(language, stemmer=stemmer, skip_stemming=skip_stemming),
+            tokenizer=tokenizer_by_default(
+                tokenizer, language, stemmer=stemmer, skip_stemming=skip_stemming
+            ),
             filters=filters,
         )
         if index is not None:
@@ -391,8 +391,9 @@ class BM25Retriever(Retriever):
     def _find(self, query: Query) -> list[Found]:
         if self._follower is not None:
             self._follower.refresh_if_due()
-            if self._follower.overflow:
-                note_degraded("docstore", self._follower.overflow)
+            overflow = self._follower.overflow
+            if overflow:
+                note_degraded("docstore", overflow)
         return self._index.search(
             query.query_str, top_k=query.top_k or 1, condition=query.condition
         )
