@@ -98,6 +98,16 @@ def test_hits_come_best_first_whatever_the_order_of_the_store(ask: Asked) -> Non
     assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
 
 
+def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(ask: Asked) -> None:
+    store = Remote().answers(("a", 0.9))
+    nobody = Compare("document", FilterOperator.IN, ())
+    assert ask(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
+    assert store.asked == []
+    anybody = Compare("document", FilterOperator.NIN, ())
+    assert told(ask(GenericBackend(store), Search(5, anybody))) == [("a", 0.9)]
+    assert store.asked[0].filters is None
+
+
 def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: Asked) -> None:
     store = Remote().answers(("a", 0.9), ("b", 0.5))
     assert told(ask(GenericBackend(store), Search(1))) == [("a", 0.9)]
