@@ -16,6 +16,8 @@ MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_pre
 # What LlamaIndex's integrations use.
 _THRESHOLD: Final = 0.5
 _PREFETCH_FACTOR: Final = 4.0
+# More than any engine looks at.
+_MOST_CANDIDATES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,51 +34,47 @@ class MmrOptions:
 
     @classmethod
     def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """Return what a query and its options say together.
+        """What a query and its options say.
 
         Raises:
-            ConfigurationError: A value is out of range, or two say different things.
+            ConfigurationError: A value is out of range, or two of them contradict each other.
         """
-        threshold = _threshold(query.mmr_threshold, options.get("mmr_threshold"))
-        factor, count = options.get("mmr_prefetch_factor"), options.get("mmr_prefetch_k")
-        if factor is not None and count is not None:
+        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
+
+
+def _threshold(query: VectorStoreQuery, options: Options) -> float:
+    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
+    if inside is not None and beside is not None and inside != beside:
+        raise ConfigurationError(
+            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
+            "leave one out"
+        )
+    given = inside if beside is None else beside
+    if given is None:
+        return _THRESHOLD
+    if not is_number(given) or not 0.0 <= given <= 1.0:
+        raise ConfigurationError(
+            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
+            f"got {given!r}"
+        )
+    return given
+
+
+def _candidates(options: Options, *, top_k: int) -> int:
+    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
+    if count is not None and factor is not None:
+        raise ConfigurationError(
+            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
+            "to pick from, got both; leave one out"
+        )
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
             raise ConfigurationError(
-                f"mmr_prefetch_factor={factor} and mmr_prefetch_k={count} both say how many "
-                "candidates to pick from; pass one of them"
+                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
+                f"got {count!r}"
             )
-        return cls(threshold, _by_factor(factor, top_k) if count is None else _count(count, top_k))
-
-
-def _threshold(of_query: float | None, option: float | None) -> float:
-    if of_query is not None and option is not None and of_query != option:
-        raise ConfigurationError(
-            f"the query has mmr_threshold={of_query} and its options {option}; pass one of them"
-        )
-    given = [each for each in (option, of_query) if each is not None]
-    threshold = given[0] if given else _THRESHOLD
-    if not (is_number(threshold) and 0.0 <= threshold <= 1.0):
-        raise ConfigurationError(
-            f"mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
-            f"got {threshold!r}"
-        )
-    return threshold
-
-
-def _by_factor(factor: float | None, top_k: int) -> int:
-    if factor is None:
-        factor = _PREFETCH_FACTOR
-    elif not is_number(factor) or factor < 1:
-        raise ConfigurationError(
-            "mmr_prefetch_factor must be a number of at least 1, how many candidates there are "
-            f"for each hit, got {factor!r}"
-        )
-    return max(top_k, int(top_k * factor))
-
-
-def _count(count: float, top_k: int) -> int:
-    if not (is_number(count) and count == int(count) and count >= top_k):
-        raise ConfigurationError(
-            f"mmr_prefetch_k must be a whole number of at least similarity_top_k={top_k}, "
-            f"got {count!r}"
-        )
-    return int(count)
+        return count
+    factor = _PREFETCH_FACTOR if factor is None else factor
+    if not is_number(factor) or factor < 1:
+        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
+    return int(min(top_k * factor, _MOST_CANDIDATES))

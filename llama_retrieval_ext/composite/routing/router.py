@@ -17,6 +17,7 @@ from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelect
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
@@ -150,7 +151,7 @@ class RouterRetriever(Retriever):
         ]
         hits = yield from self._ask(query, selections, min_success=0 if others else 1)
         if hits is None:
-            _note_routes([*selections, *others])
+            _note_routes(others)
             hits = yield from self._ask(query, others, min_success=1)
         return (hits or [])[: query.top_k]
 
@@ -234,12 +235,12 @@ def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[N
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:
-    frame = current_frame()
-    if frame is not None:
-        frame.session.details["routes"] = [
+    note_details(
+        routes=[
             {"name": each.name, "confidence": each.confidence, "reason": each.reason}
             for each in taken
         ]
+    )
 
 
 def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:

@@ -121,7 +121,7 @@ class Fusion(Operand, ABC):
         name = type(self).__name__
         raise ConfigurationError(
             f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "
-            "use the fusion behind retrievers, (a | b) >> fusion, where fuse(self, rankings) will do"
+            "put the fusion behind retrievers, (a | b) >> fusion, where its fuse is enough"
         )
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:

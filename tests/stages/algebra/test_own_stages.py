@@ -142,7 +142,7 @@ def test_an_async_stage_and_a_generator_are_pointed_to_the_plan() -> None:
 
 
 def test_a_stage_that_has_a_plan_alone_says_so_when_it_is_called() -> None:
-    with pytest.raises(ConfigurationError, match="MMR has no refine: .* put it into"):
+    with pytest.raises(ConfigurationError, match=r"MMR has no refine: .* put it into"):
         MMR().refine(Query("q"), [])
 
 
