@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.errors import (
+    ArgumentError,
     CircuitOpenError,
     CompositionError,
     ConfigurationError,
@@ -107,6 +108,7 @@ __all__ = [
     "MMR",
     "RRF",
     "Alike",
+    "ArgumentError",
     "AutoMergingRetriever",
     "BM25Retriever",
     "Boost",

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.arguments import check_count, check_seconds
+from llama_retrieval_ext.arguments import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 
@@ -20,6 +20,7 @@ TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Who may see what: a tenant, some of its knowledge bases, or both.
@@ -130,6 +131,7 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
     )
 
 
+@checked_arguments
 @dataclass
 class Query(QueryBundle):
     """A LlamaIndex ``QueryBundle`` that also says how it wants to be answered.

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.arguments import checked_call, of_type, one_top_k
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import (
@@ -325,6 +325,7 @@ class KnowledgeBase:
         self._check_open()
         return self._place.compact()
 
+    @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
         kind: str = "hybrid",
@@ -336,6 +337,7 @@ class KnowledgeBase:
         alpha: float | None = None,
         pushdown: bool = False,
         collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
     ) -> StoreRetriever:
         """A retriever over what is in here, now and later.
 
@@ -349,13 +351,15 @@ class KnowledgeBase:
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each document to return at most; None for any number.
+            similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
 
         Raises:
             ConfigurationError: There is no such kind, or it cannot be set up so.
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown, collapse)
+        hits = one_top_k(top_k, similarity_top_k)
+        wanted = Wanted(hits, filters, scope, fusion, alpha, pushdown, collapse)
         retriever = build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )

@@ -12,7 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.arguments import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -93,6 +93,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         """The plan for a query that is not blank and carries filters, scope and ``top_k``."""
 
+    @property
+    def similarity_top_k(self) -> int | None:
+        """LlamaIndex's name of ``top_k``."""
+        return self.top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, top_k: int) -> None:
+        self.top_k = check_top_k(top_k)
+
     def for_scope(self, scope: Scope) -> Self:
         """A copy that sees only this scope; it shares everything else with the original.
 
@@ -105,6 +114,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
 
+    @checked_call
     def search(
         self,
         query: QueryType,
@@ -133,6 +143,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         )
         return self._search(asked)
 
+    @checked_call
     async def asearch(
         self,
         query: QueryType,
@@ -149,10 +160,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         )
         return await self._asearch(asked)
 
+    @checked_call
     def explain(self, query: QueryType) -> SearchResult:
         """`search` with everything recorded: each step of the trace also notes its best hits."""
         return self._search(Query.of(query), verbose=True)
 
+    @checked_call
     async def aexplain(self, query: QueryType) -> SearchResult:
         """`explain` without blocking the event loop."""
         return await self._asearch(Query.of(query), verbose=True)
