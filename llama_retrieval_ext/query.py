@@ -62,6 +62,11 @@ class Scope:
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
 
+    def __repr__(self) -> str:
+        tenant = [] if self.tenant_id is None else [f"tenant_id={self.tenant_id!r}"]
+        kb_ids = [f"kb_ids={self.kb_ids!r}"] if self.kb_ids else []
+        return f"Scope({', '.join([*tenant, *kb_ids])})"
+
     @property
     def condition(self) -> Condition:
         """The filter that keeps only what this scope may see."""

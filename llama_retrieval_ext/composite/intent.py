@@ -12,7 +12,7 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.composite.routing.selector import Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Unfused, branches
+from llama_retrieval_ext.stages.algebra.branches import Unfused, branches, chosen_names
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -169,11 +169,16 @@ class IntentAdaptiveRetriever(RouterRetriever):
         return [leg.retriever for leg in self._legs.legs]
 
     @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self._legs.legs)
+
+    @property
     def label(self) -> str:
         """The intents."""
         return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
 
 

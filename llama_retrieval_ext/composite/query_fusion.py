@@ -119,8 +119,8 @@ class QueryFusionRetriever(Fused):
             self.branches = replace(self.branches, fan_out=fan_out)
             self.query_gen_prompt = text
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({super().__repr__()})"
+    def _expression(self) -> str:
+        return f"{type(self).__name__}({super()._expression()})"
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:

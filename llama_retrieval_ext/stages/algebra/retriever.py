@@ -20,12 +20,12 @@ from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.streaming import astream, stream
-from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.filters import describe_filters, parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.many import answers
 from llama_retrieval_ext.stages.algebra.operand import Operand
-from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
+from llama_retrieval_ext.stages.algebra.shape import Shaped, bound_expression, children_of
 from llama_retrieval_ext.stages.algebra.without_span import without_span
 from llama_retrieval_ext.stages.references.index_nodes import Resolver
 from llama_retrieval_ext.stages.references.index_targets import Target
@@ -346,8 +346,26 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         return beside(other, self)
 
-    def __repr__(self) -> str:
+    @property
+    def label(self) -> str:
+        """What it is, without its children, its scope and its filters."""
+        has_own_repr = type(self).__repr__ is not Retriever.__repr__
+        return repr(self) if has_own_repr else self._expression()
+
+    @property
+    def binding(self) -> list[str]:
+        """Its scope and filters, as arguments."""
+        return [
+            *([] if self.scope is None else [f"scope={self.scope!r}"]),
+            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
+        ]
+
+    def _expression(self) -> str:
+        """How it is written, without its scope and filters."""
         return f"{type(self).__name__}(top_k={self.top_k})"
+
+    def __repr__(self) -> str:
+        return bound_expression(self._expression(), self)
 
 
 def _telling(report: Callable[[SearchResult], None], top_k: int | None) -> OnPartial:
