@@ -3,6 +3,10 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(slots=True)
@@ -67,6 +71,18 @@ class Trace:
     def outline(self) -> str:
         """The steps as an indented tree, a line each."""
         return "\n".join(self.lines())
+
+    __repr__ = outline
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import trace_html  # noqa: PLC0415 - a view
+
+        return trace_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import trace_console  # noqa: PLC0415 - a view
+
+        return trace_console(self)
 
     def lines(self, depth: int = 0) -> Iterator[str]:
         """The lines of the outline, indented by depth."""

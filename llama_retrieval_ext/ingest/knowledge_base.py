@@ -423,14 +423,31 @@ class KnowledgeBase:
         self.close()
 
     def __repr__(self) -> str:
+        facts = self._facts()
+        shown = [
+            repr(facts["url"]),
+            *([str(facts["state"])] if "state" in facts else []),
+            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *([repr(facts["model"])] if "model" in facts else []),
+        ]
+        return f"KnowledgeBase({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
+
+        return facts_html("KnowledgeBase", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        """What there is to show of it, by name."""
         if self._is_closed:
-            return f"KnowledgeBase({self.url!r}, closed)"
+            return {"url": self.url, "state": "closed"}
         model = embed_model_name(self.embed_model)
         try:
             documents, nodes = self._ledger.count()
         except RetrievalExtError as error:  # a server that is down is no reason not to be shown
-            return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
-        return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+            return {"url": self.url, "state": type(error).__name__, "model": model}
+        counts = {"documents": documents, "nodes": nodes}
+        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
 
     def _delete(self, documents: Sequence[Entry]) -> int:
         writer = self._workshop.writer

@@ -179,13 +179,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return stream(lambda report: self._search(asked, on_partial=_telling(report, top_k)))
+        return stream(lambda report: self._search(asked, on_partial=_telling(report, asked, top_k)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, top_k)))
+        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, asked, top_k)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -227,20 +227,20 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
     ) -> SearchResult:
         with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(self.retrieve(query), frame)
+            return self._result(query, self.retrieve(query), frame)
 
     async def _asearch(
         self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
     ) -> SearchResult:
         with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(await self.aretrieve(query), frame)
+            return self._result(query, await self.aretrieve(query), frame)
 
     def _frame(self, *, verbose: bool, on_partial: OnPartial | None) -> Frame:
         outer = current_frame()
         deadline = None if outer is None else outer.deadline
         return Frame(Session(), deadline, Trace(self.name), verbose, on_partial)
 
-    def _result(self, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
+    def _result(self, query: Query, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
         session, trace = frame.session, frame.trace
         if trace is not None:
             trace.end(result=hits)
@@ -249,6 +249,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             tuple(session.degraded),
             None if trace is None else trace.snapshot(),
             dict(session.details),
+            query.query_str,
         )
 
     @without_span
@@ -368,8 +369,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return bound_expression(self._expression(), self)
 
 
-def _telling(report: Callable[[SearchResult], None], top_k: int | None) -> OnPartial:
-    return lambda hits: report(SearchResult(hits[:top_k]))
+def _telling(
+    report: Callable[[SearchResult], None], query: Query, top_k: int | None
+) -> OnPartial:
+    return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
 
 
 def _embed_models(retriever: object) -> set[int]:

@@ -1,7 +1,6 @@
 """The shape of a composite, and the views of it: every one is derived from `children_of`."""
 
 from collections.abc import Sequence
-from types import ModuleType
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -32,21 +31,19 @@ class Shaped:
 
     def outline(self) -> str:
         """The composite as a tree, a line each."""
-        return _view().outline(self)
+        from llama_retrieval_ext.display.pipeline import outline  # noqa: PLC0415 - a view
+
+        return outline(self)
 
     def mermaid(self) -> str:
         """The composite as a Mermaid flow chart, from the query's end to the result's."""
-        return _view().mermaid(self)
+        from llama_retrieval_ext.display.pipeline import mermaid  # noqa: PLC0415 - a view
+
+        return mermaid(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """What a notebook shows: the chart where it can draw one, else the tree."""
         return {"text/plain": self.outline(), "text/vnd.mermaid": self.mermaid()}
-
-
-def _view() -> ModuleType:
-    from llama_retrieval_ext.display import pipeline  # noqa: PLC0415 - a value shows itself
-
-    return pipeline
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
