@@ -105,9 +105,7 @@ def test_the_local_model_is_shown_in_a_word() -> None:
         ),
         (
             MetadataFilters(
-                filters=[
-                    MetadataFilter(key="year", value=None, operator=FilterOperator.IS_EMPTY)
-                ]
+                filters=[MetadataFilter(key="year", value=None, operator=FilterOperator.IS_EMPTY)]
             ),
             "year is_empty",
         ),

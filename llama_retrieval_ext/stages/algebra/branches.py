@@ -98,9 +98,7 @@ def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
         legs: Of one composite.
     """
     own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
-    return [
-        None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)
-    ]
+    return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
 
 
 def _side_by_side(legs: Sequence[Leg]) -> str:

@@ -185,7 +185,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """`stream` without blocking the event loop."""
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, asked, top_k)))
+        return astream(
+            lambda report: self._asearch(asked, on_partial=_telling(report, asked, top_k))
+        )
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -369,9 +371,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return bound_expression(self._expression(), self)
 
 
-def _telling(
-    report: Callable[[SearchResult], None], query: Query, top_k: int | None
-) -> OnPartial:
+def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
     return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
 
 
