@@ -121,10 +121,7 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.keys() >= _TWO_WORDS:
-            raise ArgumentError(
-                f"got top_k={kwargs['top_k']!r} and similarity_top_k="
-                f"{kwargs['similarity_top_k']!r}, which are two names of one argument; give one"
-            )
+            raise _two_numbers(*(kwargs[name] for name in sorted(_TWO_WORDS, key=len)))
         try:
             return function(*args, **kwargs)
         except TypeError as error:
@@ -208,11 +205,28 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
 
 
-def one_top_k(top_k: T, similarity_top_k: T | None) -> T:
-    """Return the number of hits, by whichever of its two names it came.
+def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
+    """Return the number of hits, which has two names: ours and LlamaIndex's.
+
+    `checked_call` refuses both as keywords.
 
     Args:
-        top_k: By ours.
-        similarity_top_k: By LlamaIndex's; None where it is not given.
+        number: By the name that has a default.
+        other: By the other; None where it is not given.
+        default: The default of ``number``, where that can also come by position.
+
+    Raises:
+        ArgumentError: Both are given.
     """
-    return top_k if similarity_top_k is None else similarity_top_k
+    if other is None:
+        return number
+    if default is not None and number != default:
+        raise _two_numbers(number, other)
+    return other
+
+
+def _two_numbers(first: object, second: object) -> ArgumentError:
+    return ArgumentError(
+        f"got {first!r} and {second!r} for top_k and similarity_top_k, which are two names of one "
+        "argument; give one"
+    )

@@ -172,7 +172,10 @@ class Query(QueryBundle):
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
-            raise ConfigurationError(f"a query is a string, got {self.query_str!r}")
+            raise ConfigurationError(
+                f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
+                "several queries go to retrieve_many"
+            )
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_top_k(number)

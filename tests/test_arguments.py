@@ -1,5 +1,6 @@
 """What is of another type is refused where it comes in, not while a query is answered."""
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -137,7 +138,7 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
         lambda: ext.BM25Retriever(colour="red"),  # type: ignore[call-arg]
         "has no argument 'colour'; it takes nodes, top_k",
     ),
-    "no LLM": (lambda: ext.HyDE(), r"'llm'; write HyDE\(llm=...\)"),  # type: ignore[call-arg]
+    "no LLM": (ext.HyDE, r"'llm'; write HyDE\(llm=...\)"),
     "a stage of a value": (lambda: ext.Top(top_k=3), "write k=3"),  # type: ignore[call-arg]
     "a fusion": (lambda: ext.RRF(weight={"a": 1}), r"write weights=\{'a': 1\}"),  # type: ignore[call-arg]
     "a leg": (lambda: ext.Leg("a", GOOD, wieght=2.0), "write weight=2.0"),  # type: ignore[call-arg]
@@ -150,7 +151,7 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
     ),
     "two names of one number": (
         lambda: ext.VectorRetriever(store(), top_k=3, similarity_top_k=4),
-        "got top_k=3 and similarity_top_k=4, which are two names of one argument; give one",
+        "got 3 and 4 for top_k and similarity_top_k, which are two names of one argument; give one",
     ),
 }
 
@@ -205,3 +206,18 @@ def test_llama_index_s_word_for_the_number_of_hits_works_where_ours_does(tmp_pat
 def test_two_names_of_one_number_are_refused_by_position_too() -> None:
     with pytest.raises(ConfigurationError, match="give one"):
         ext.QueryFusionRetriever([GOOD], None, None, "simple", 5, 1, top_k=3)
+
+
+@pytest.mark.parametrize("query", [None, ["a"], 7])
+def test_what_is_no_query_is_refused_by_every_search(query: Any) -> None:
+    searches: list[Callable[[], object]] = [
+        lambda: GOOD.search(query),
+        lambda: GOOD.explain(query),
+        lambda: asyncio.run(GOOD.asearch(query)),
+        lambda: asyncio.run(GOOD.aexplain(query)),
+        lambda: list(GOOD.stream(query)),
+        lambda: GOOD.retrieve_many([query]),
+    ]
+    for search in searches:
+        with pytest.raises(ConfigurationError, match="a query is a string, or a QueryBundle"):
+            search()

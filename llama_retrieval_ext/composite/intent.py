@@ -42,7 +42,8 @@ class IntentAdaptiveRetriever(RouterRetriever):
     Args:
         legs: ``a | b``, or retrievers by name.
         profiles: How to retrieve, by intent; ``general`` must be among them.
-        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles for them.
+        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
+            for them.
         fusion: The fusion of the legs, without weights: those are the profile's.
         top_k: How many hits to return when the query does not say; None for all.
         name: Name in traces.

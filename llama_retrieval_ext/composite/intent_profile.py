@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import ValidationError
@@ -63,7 +63,7 @@ class IntentProfile:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the profile that `to_dict` has written.
 
         Args:

@@ -85,18 +85,13 @@ class QueryFusionRetriever(Fused):
         min_success: int = 1,
         name: str = "fusion",
     ) -> None:
-        if top_k is not None and similarity_top_k != _TOP_K:  # which may come by position
-            raise ConfigurationError(
-                f"got similarity_top_k={similarity_top_k!r} and top_k={top_k!r}, which are two names "
-                "of one argument; give one"
-            )
         del use_async  # both of its values describe what happens anyway
         sides = branches(**retrievers) if isinstance(retrievers, Mapping) else branches(*retrievers)
         fan_out = _wordings(llm, query_gen_prompt, num_queries)
         super().__init__(
             Branches(sides.legs, (), fan_out),
             _fusion(mode, retriever_weights),
-            top_k=one_top_k(similarity_top_k, top_k),
+            top_k=one_top_k(similarity_top_k, top_k, default=_TOP_K),
             min_success=min_success,
             name=name,
         )

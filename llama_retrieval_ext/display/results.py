@@ -176,7 +176,7 @@ def _by_leg(hit: Hit, legs: Sequence[str]) -> Iterator[Contribution | None]:
 
 def _in_leg(part: Contribution | None) -> str:
     if part is None:
-        return "–"  # noqa: RUF001 - a dash, for no rank
+        return "—"
     rank = "not found" if part.rank is None else f"#{part.rank}"
     return rank if part.score is None else f"{rank} ({part.score:.4g})"
 

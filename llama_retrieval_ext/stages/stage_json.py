@@ -48,7 +48,7 @@ def stage_to_dict(stage: Refine) -> dict[str, object]:
     return {"stage": name, **value_to_dict(stage)}
 
 
-def stage_from_dict(data: Mapping[str, object]) -> Refine:
+def stage_from_dict(data: Mapping[str, Any]) -> Refine:
     """Return the stage that `stage_to_dict` has written.
 
     Args:
@@ -119,7 +119,7 @@ def _value(hint: Any, data: Any) -> Any:  # noqa: ANN401 - of the type that the 
             expected = ", ".join(repr(each.value) for each in hint)
             raise ConfigurationError(f"a {hint.__name__} is one of {expected}, got {data!r}")
         return hint(data)
-    if is_dataclass(hint) and isinstance(data, Mapping):
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(data, Mapping):
         hints = get_type_hints(hint)
         values = {name: _value(hints.get(name), each) for name, each in data.items()}
         return checked_call(hint)(**values)

@@ -81,7 +81,7 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_what_is_missi
         "#2 (0.3333) adds 0.01613",
         "#1 (7.25) adds 0.01639",
     ]
-    assert cells[10] == "–"  # keyword search did not find the second
+    assert cells[10] == "—"  # keyword search did not find the second
     assert "lang: &lt;en&gt;" in html
     assert "degraded: reranker: TimeoutError: &lt;late&gt;" in html
     assert "hybrid: 12.3 ms, 2 hits" in html

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from llama_retrieval_ext.arguments import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
@@ -76,7 +76,7 @@ class RouteRule:
         return value_to_dict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the rule that `to_dict` has written.
 
         Args:
@@ -93,7 +93,7 @@ class RouteRule:
             True
 
         """
-        return cls(**of_type(data, Mapping, "a rule"))  # type: ignore[arg-type]  # checked there
+        return cls(**of_type(data, Mapping, "a rule"))
 
     def holds(self, query: Query) -> bool:
         """Whether the query satisfies every condition."""
@@ -132,7 +132,7 @@ class RuleSelector(Selector):
         return {"rules": [rule.to_dict() for rule in self.rules]}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the selector that `to_dict` has written.
 
         Args:
@@ -141,7 +141,7 @@ class RuleSelector(Selector):
         Raises:
             ConfigurationError: It has no list of rules, or one of them cannot be one.
         """
-        rules = of_type(data, Mapping, "a rule selector").get("rules")
+        rules: Any = of_type(data, Mapping, "a rule selector").get("rules")
         return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
 
     def check(self, choices: Sequence[Choice]) -> None:

@@ -50,6 +50,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     A composite asks its children for their own number of hits, or for the ``top_k`` of the query
     where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
 
+    ``retrieve`` and ``aretrieve`` are LlamaIndex's own. What is no query at all, such as None, they
+    refuse with pydantic's ``ValidationError``, raised by LlamaIndex's event before any code of this
+    class runs; `search` and `asearch` raise `ConfigurationError`.
+
     A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
 
     Args:
