@@ -28,16 +28,18 @@ def answers(
         at_once: How many are worked on side by side.
 
     Raises:
-        ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
+        ConfigurationError: ``at_once`` is below 1, there is one query and no list, or something in
+            the list is no query.
     """
     if isinstance(queries, str | QueryBundle):
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
+    parsed = [Query.of(query) for query in queries]  # before the first is answered
     found: list[list[NodeWithScore]] = []
     for start in range(0, len(queries), at_once):
         some = queries[start : start + at_once]
         if len(some) > 1:
-            ahead = retriever.ahead([Query.of(query) for query in some])
+            ahead = retriever.ahead(parsed[start : start + at_once])
             # What fails here fails again below, in the query that it belongs to; a store that
             # cannot be reached does so without being waited for again.
             yield Together([Task(retriever.name, ahead)])
