@@ -102,8 +102,8 @@ def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
 def checked_call(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function, raising `ArgumentError` where a call does not fit its signature.
 
-    Errors from inside the function are left alone. The signature is only examined when a call has
-    raised a ``TypeError``, so calls that fit cost next to nothing.
+    A coroutine function stays one. Errors from inside the function are left alone. The signature is
+    only examined when a call has raised a ``TypeError``, so calls that fit cost next to nothing.
 
     Args:
         function: A function, method, or ``__init__``.
@@ -130,7 +130,14 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
                 raise
             raise ArgumentError(problem) from error
 
-    return call
+    if not inspect.iscoroutinefunction(function):
+        return call
+
+    @wraps(function)
+    async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
+        return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
+
+    return acall  # type: ignore[return-value]  # likewise
 
 
 def checked_arguments(kind: type[T]) -> type[T]:
@@ -169,7 +176,9 @@ def _misfit(
         return None
     is_constructor = function.__name__ == "__init__"
     name = type(args[0]).__name__ if is_constructor else function.__name__
-    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    parameters = [
+        each for each in signature.parameters.values() if each.name not in {"self", "cls"}
+    ]
     names = [each.name for each in parameters if each.kind not in _VARIADIC]
     unknown = next((each for each in kwargs if each not in names), None)
     takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"

@@ -145,6 +145,18 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
     "a query": (lambda: ext.Query("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
     "a scope": (lambda: ext.Scope(tenant="acme"), "write tenant_id='acme'"),  # type: ignore[call-arg]
     "a search": (lambda: GOOD.search("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
+    "an async search": (
+        lambda: asyncio.run(GOOD.asearch("leave", topk=3)),  # type: ignore[call-arg]
+        r"asearch\(\) has no argument 'topk'; write top_k=3",
+    ),
+    "a store": (
+        lambda: ext.open_store("embedded::memory:", dimensions=3),  # type: ignore[call-arg]
+        r"open_store\(\) has no argument 'dimensions'",
+    ),
+    "a knowledge base": (
+        lambda: ext.KnowledgeBase.open("embedded::memory:", embed_modle=GOOD),  # type: ignore[call-arg]
+        r"open\(\) has no argument 'embed_modle'; write embed_model=",
+    ),
     "a method taken for an option": (
         lambda: GOOD.search("leave", explain=True),  # type: ignore[call-arg]
         r"search\(\) has no argument 'explain'",
@@ -179,6 +191,7 @@ def test_checked_constructors_keep_their_signatures() -> None:
     assert [*parameters][:3] == ["store", "embed_model", "top_k"]
     assert [*inspect.signature(ext.Top).parameters] == ["k"]
     assert "top_k" in inspect.signature(ext.VectorRetriever.search).parameters
+    assert inspect.iscoroutinefunction(GOOD.asearch)
 
 
 def test_llama_index_s_word_for_the_number_of_hits_works_where_ours_does(tmp_path: Path) -> None:

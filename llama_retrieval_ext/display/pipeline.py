@@ -1,8 +1,7 @@
-"""Views of retrievers: a tree as text, the same as HTML, and a Mermaid flow chart."""
+"""Views of retrievers: a tree as text, and a Mermaid flow chart."""
 
 from collections.abc import Iterator
 
-from llama_retrieval_ext.display.html import tag
 from llama_retrieval_ext.stages.algebra.shape import children_of, label_of, leg_names_of
 
 
@@ -13,15 +12,6 @@ def outline(retriever: object) -> str:
         retriever: Ours, or a foreign one, which shows its class.
     """
     return "\n".join([label_of(retriever), *_branch_lines(retriever)])
-
-
-def pipeline_html(retriever: object) -> str:
-    """Return the tree of `outline` as HTML, for front ends that draw no Mermaid chart.
-
-    Args:
-        retriever: Ours, or a foreign one, which shows its class.
-    """
-    return tag("pre", outline(retriever))
 
 
 def mermaid(retriever: object) -> str:

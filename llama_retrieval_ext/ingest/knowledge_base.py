@@ -83,6 +83,7 @@ class KnowledgeBase:
         self._is_closed = False
 
     @classmethod
+    @checked_call
     def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
         cls,
         url: str,

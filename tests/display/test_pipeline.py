@@ -22,7 +22,6 @@ from llama_retrieval_ext import (
     Top,
     branches,
 )
-from llama_retrieval_ext.display.pipeline import pipeline_html
 from llama_retrieval_ext.filters import describe_filters
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
@@ -113,8 +112,3 @@ def test_the_local_model_is_shown_in_a_word() -> None:
 )
 def test_filters_are_described_in_a_line(filters: MetadataFilters, text: str) -> None:
     assert describe_filters(filters) == text
-
-
-def test_the_html_of_a_pipeline_is_its_outline_escaped() -> None:
-    html = pipeline_html(FixedRetriever(name="<b>") >> Top(3))
-    assert "Top(k=3)\n└─ &lt;b&gt;" in html
