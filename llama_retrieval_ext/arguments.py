@@ -184,7 +184,7 @@ def _misfit(
     takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
     if unknown is None:
         needed = [each.name for each in parameters if each.default is each.empty]
-        missing = [f"{each}=..." for each in needed if each in reason]
+        missing = [f"{each}=..." for each in needed if repr(each) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
     near = nearest(unknown, names)
     instead = takes if near is None else f"write {near}={kwargs[unknown]!r}"
