@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.errors import (
+    ArgumentError,
     CircuitOpenError,
     CompositionError,
     ConfigurationError,
@@ -41,7 +42,12 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.composite.fallback import FallbackRetriever
     from llama_retrieval_ext.composite.hyde import HyDERetriever
     from llama_retrieval_ext.composite.hyde_mode import HyDEMode
-    from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever, IntentProfile
+    from llama_retrieval_ext.composite.intent import IntentAdaptive, IntentAdaptiveRetriever
+    from llama_retrieval_ext.composite.intent_profile import (
+        IntentProfile,
+        default_intent_profiles,
+        default_intent_rules,
+    )
     from llama_retrieval_ext.composite.multi_query import MultiQueryRetriever
     from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.composite.recursive import RecursiveRetriever
@@ -107,6 +113,7 @@ __all__ = [
     "MMR",
     "RRF",
     "Alike",
+    "ArgumentError",
     "AutoMergingRetriever",
     "BM25Retriever",
     "Boost",
@@ -143,6 +150,7 @@ __all__ = [
     "HyDERetriever",
     "HybridRetriever",
     "IngestionError",
+    "IntentAdaptive",
     "IntentAdaptiveRetriever",
     "IntentProfile",
     "InvalidFilterError",
@@ -208,6 +216,8 @@ __all__ = [
     "WeightedSum",
     "branches",
     "copy_knowledge_base",
+    "default_intent_profiles",
+    "default_intent_rules",
     "open_store",
     "resolve_embed_model",
 ]
@@ -242,8 +252,9 @@ _MODULES = {
     "HyDEMode": "composite.hyde_mode",
     "HyDERetriever": "composite.hyde",
     "HybridRetriever": "basic.hybrid",
+    "IntentAdaptive": "composite.intent",
     "IntentAdaptiveRetriever": "composite.intent",
-    "IntentProfile": "composite.intent",
+    "IntentProfile": "composite.intent_profile",
     "KeywordRetriever": "basic.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
     "LLMRerank": "stages.reranking.llm_rerank",
@@ -294,6 +305,8 @@ _MODULES = {
     "WeightedSum": "stages.fusions.weighted_sum",
     "branches": "stages.algebra.branches",
     "copy_knowledge_base": "ingest.copying",
+    "default_intent_profiles": "composite.intent_profile",
+    "default_intent_rules": "composite.intent_profile",
     "open_store": "stores.opening",
     "resolve_embed_model": "embeddings.resolve",
 }

@@ -4,7 +4,8 @@
 
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
-    │  └─ InvalidFilterError                    a filter that cannot mean anything
+    │  ├─ InvalidFilterError                    a filter that cannot mean anything
+    │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that do not fit
     ├─ MissingDependencyError (ImportError)     an extra that is not installed
     ├─ ScoreError (ValueError)                  a None or non-finite score entered a formula
@@ -55,6 +56,10 @@ class ConfigurationError(RetrievalExtError, ValueError):
 
 class InvalidFilterError(ConfigurationError):
     """A metadata filter that cannot mean anything, refused before it reaches a store."""
+
+
+class ArgumentError(ConfigurationError, TypeError):
+    """A call does not fit the signature; the message names the argument to write instead."""
 
 
 class CompositionError(RetrievalExtError, TypeError):

@@ -182,6 +182,37 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
     return AllOf((first, second))
 
 
+def describe_filters(filters: MetadataFilters) -> str:
+    """Return filters in one line, for people to read.
+
+    Args:
+        filters: LlamaIndex's.
+
+    Raises:
+        InvalidFilterError: They cannot mean anything.
+
+    Examples:
+        >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
+        >>> print(describe_filters(MetadataFilters(filters=[year])))
+        year >= 2020
+
+    """
+    return _described(parse_filters(filters))
+
+
+def _described(condition: Condition, *, inside: bool = False) -> str:
+    if isinstance(condition, Compare):
+        value = condition.value
+        shown = list(value) if isinstance(value, tuple) else value
+        operand = "" if value is None else f" {shown!r}"
+        return f"{condition.key} {condition.operator.value}{operand}"
+    if isinstance(condition, Not):
+        return f"not ({_described(condition.part)})"
+    joint = " and " if isinstance(condition, AllOf) else " or "
+    text = joint.join(_described(part, inside=True) for part in condition.parts)
+    return f"({text})" if inside and len(condition.parts) > 1 else text
+
+
 def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
     """Whether a node's metadata satisfies a condition, by the table at the top of this module.
 

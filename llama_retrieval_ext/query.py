@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.arguments import check_count, check_seconds
+from llama_retrieval_ext.arguments import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 
@@ -20,6 +20,7 @@ TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Who may see what: a tenant, some of its knowledge bases, or both.
@@ -60,6 +61,11 @@ class Scope:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
+
+    def __repr__(self) -> str:
+        tenant = [] if self.tenant_id is None else [f"tenant_id={self.tenant_id!r}"]
+        kb_ids = [f"kb_ids={self.kb_ids!r}"] if self.kb_ids else []
+        return f"Scope({', '.join([*tenant, *kb_ids])})"
 
     @property
     def condition(self) -> Condition:
@@ -130,6 +136,7 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
     )
 
 
+@checked_arguments
 @dataclass
 class Query(QueryBundle):
     """A LlamaIndex ``QueryBundle`` that also says how it wants to be answered.
@@ -165,7 +172,10 @@ class Query(QueryBundle):
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
-            raise ConfigurationError(f"a query is a string, got {self.query_str!r}")
+            raise ConfigurationError(
+                f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
+                "several queries go to retrieve_many"
+            )
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_top_k(number)

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
-from typing import Final
+from typing import TYPE_CHECKING, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
@@ -14,10 +13,11 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.query import KB_KEY
 from llama_retrieval_ext.trace import Degradation, Trace
 
-# Characters of a hit's text in a notebook's table.
-_SHOWN: Final = 200
-# And in its `repr`, where several hits stand one behind the other.
-_TOLD: Final = 50
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# Characters of a hit's text in its `repr`.
+_SHOWN: Final = 50
 # The attribute with a hit's origin.
 _ORIGIN: Final = "_origin"
 
@@ -40,6 +40,11 @@ class Contribution:
     score: float | None
     weight: float
     share: float
+
+    def __repr__(self) -> str:
+        score = None if self.score is None else float(f"{self.score:.4g}")
+        numbers = f"{score=}, weight={self.weight:.4g}, share={self.share:.4g}"
+        return f"Contribution({self.leg!r}, rank={self.rank}, {numbers})"
 
     def to_dict(self) -> dict[str, object]:
         """The contribution as JSON."""
@@ -100,9 +105,20 @@ class Hit(NodeWithScore):
     def __repr__(self) -> str:
         # Pydantic's has the whole node, relationships and all.
         text = self.node.get_content()
-        told = text if len(text) <= _TOLD else f"{text[:_TOLD]}…"
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         id_, source = self.node.node_id, self.source
-        return f"{type(self).__name__}({id_!r}, score={self.score}, {source=}, text={told!r})"
+        score = None if self.score is None else float(f"{self.score:.4g}")
+        return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import hit_html  # noqa: PLC0415 - a view
+
+        return hit_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import hit_console  # noqa: PLC0415 - a view
+
+        return hit_console(self)
 
     def to_dict(self, **_: object) -> dict[str, object]:
         """The hit as JSON, under the names that applications use."""
@@ -123,9 +139,12 @@ class Hit(NodeWithScore):
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchResult(Sequence[Hit]):
     """A ranking, with what is missing from it and how it came about.
+
+    It is the sequence of its hits: it has a length, can be iterated, indexed and sliced, and is
+    true if there are hits.
 
     Attributes:
         hits: Best first.
@@ -133,39 +152,57 @@ class SearchResult:
         trace: What ran, and how long; None before it is known.
         details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
             the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
+        query: The text that was searched for.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> hits = [Hit(node=TextNode(id_="n1", text="25 days"), score=0.75)]
+        >>> SearchResult(hits, query="annual leave")
+        SearchResult('annual leave', 1 hit)
+          1. 0.75  n1  '25 days'
+
     """
 
     hits: list[Hit]
     degraded: tuple[Degradation, ...] = ()
     trace: Trace | None = None
     details: dict[str, object] = field(default_factory=dict)
+    query: str = ""
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Hit]: ...
+    def __getitem__(self, index: int | slice) -> Hit | list[Hit]:
+        return self.hits[index]
+
+    def __repr__(self) -> str:
+        from llama_retrieval_ext.display.results import result_text  # noqa: PLC0415 - a view
+
+        return result_text(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the hits as a table, and what is missing."""
-        rows = "".join(
-            f"<tr><td>{rank}</td><td>{_shown_score(hit)}</td><td>{escape(hit.source)}</td>"
-            f"<td>{escape(hit.node.get_content()[:_SHOWN])}</td></tr>"
-            for rank, hit in enumerate(self.hits, start=1)
-        )
-        missing = "".join(
-            f"<p>degraded: {escape(part.where)}: {escape(part.reason)}</p>"
-            for part in self.degraded
-        )
-        head = "<tr><th>rank</th><th>score</th><th>source</th><th>text</th></tr>"
-        return f"<table>{head}{rows}</table>{missing}"
+        from llama_retrieval_ext.display.results import result_html  # noqa: PLC0415 - a view
+
+        return result_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import result_console  # noqa: PLC0415 - a view
+
+        return result_console(self)
 
     def to_dict(self) -> dict[str, object]:
         """The result as JSON."""
         return {
+            "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [{"where": part.where, "reason": part.reason} for part in self.degraded],
             "trace": None if self.trace is None else self.trace.to_dict(),
             **self.details,
         }
-
-
-def _shown_score(hit: Hit) -> str:
-    return "" if hit.score is None else f"{hit.score:.4g}"
 
 
 def score_of(hit: NodeWithScore) -> float:

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import add
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 # How many of the best hits an explanation notes.
 _BEST: Final = 5
@@ -92,6 +95,18 @@ class Trace:
     def outline(self) -> str:
         """The steps as an indented tree, a line each."""
         return "\n".join(self.lines())
+
+    __repr__ = outline
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import trace_html  # noqa: PLC0415 - a view
+
+        return trace_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import trace_console  # noqa: PLC0415 - a view
+
+        return trace_console(self)
 
     def lines(self, depth: int = 0) -> Iterator[str]:
         """The lines of the outline, indented by depth."""

@@ -1,5 +1,7 @@
 """What is of another type is refused where it comes in, not while a query is answered."""
 
+import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,115 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         make()
+
+
+CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
+    "a word run together": (
+        lambda: ext.VectorRetriever(store(), topk=3),  # type: ignore[call-arg]
+        r"VectorRetriever\(\) has no argument 'topk'; write top_k=3",
+    ),
+    "a short word": (lambda: ext.KeywordRetriever(store(), k=3), "write top_k=3"),  # type: ignore[call-arg]
+    "LlamaIndex's word on a composite": (
+        lambda: ext.RerankRetriever(GOOD, ext.RuleRerank(), similarity_top_k=3),  # type: ignore[call-arg]
+        "write top_k=3",
+    ),
+    "a word that is near no other": (
+        lambda: ext.BM25Retriever(colour="red"),  # type: ignore[call-arg]
+        "has no argument 'colour'; it takes nodes, top_k",
+    ),
+    "no LLM": (ext.HyDE, r"'llm'; write HyDE\(llm=...\)"),
+    "a stage of a value": (lambda: ext.Top(top_k=3), "write k=3"),  # type: ignore[call-arg]
+    "a fusion": (lambda: ext.RRF(weight={"a": 1}), r"write weights=\{'a': 1\}"),  # type: ignore[call-arg]
+    "a leg": (lambda: ext.Leg("a", GOOD, wieght=2.0), "write weight=2.0"),  # type: ignore[call-arg]
+    "a query": (lambda: ext.Query("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
+    "a scope": (lambda: ext.Scope(tenant="acme"), "write tenant_id='acme'"),  # type: ignore[call-arg]
+    "a search": (lambda: GOOD.search("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
+    "an async search": (
+        lambda: asyncio.run(GOOD.asearch("leave", topk=3)),  # type: ignore[call-arg]
+        r"asearch\(\) has no argument 'topk'; write top_k=3",
+    ),
+    "a store": (
+        lambda: ext.open_store("embedded::memory:", dimensions=3),  # type: ignore[call-arg]
+        r"open_store\(\) has no argument 'dimensions'",
+    ),
+    "a knowledge base": (
+        lambda: ext.KnowledgeBase.open("embedded::memory:", embed_modle=GOOD),  # type: ignore[call-arg]
+        r"open\(\) has no argument 'embed_modle'; write embed_model=",
+    ),
+    "a method taken for an option": (
+        lambda: GOOD.search("leave", explain=True),  # type: ignore[call-arg]
+        r"search\(\) has no argument 'explain'",
+    ),
+    "two names of one number": (
+        lambda: ext.VectorRetriever(store(), top_k=3, similarity_top_k=4),
+        "got 3 and 4 for top_k and similarity_top_k, which are two names of one argument; give one",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
+    make, problem = CALLS[call]
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        make()
+    assert isinstance(caught.value, TypeError)  # as Python's own is
+
+
+def test_a_type_error_from_inside_a_constructor_stays_as_it_is() -> None:
+    class Own(FixedRetriever):
+        def __init__(self, number: int) -> None:
+            super().__init__([("a", 1.0 + number)])
+
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        Own("one")  # type: ignore[arg-type]
+    assert not isinstance(caught.value, ConfigurationError)
+
+
+def test_checked_constructors_keep_their_signatures() -> None:
+    parameters = inspect.signature(ext.VectorRetriever).parameters
+    assert [*parameters][:3] == ["store", "embed_model", "top_k"]
+    assert [*inspect.signature(ext.Top).parameters] == ["k"]
+    assert "top_k" in inspect.signature(ext.VectorRetriever.search).parameters
+    assert inspect.iscoroutinefunction(GOOD.asearch)
+
+
+def test_llama_index_s_word_for_the_number_of_hits_works_where_ours_does(tmp_path: Path) -> None:
+    kb = ext.KnowledgeBase.open(f"embedded:{tmp_path / 'kb'}", embed_model=FakeEmbedding())
+    with kb:
+        made = [
+            ext.VectorRetriever(store(), similarity_top_k=3),
+            ext.KeywordRetriever(store(), similarity_top_k=3),
+            ext.HybridRetriever(store(), similarity_top_k=3),
+            kb.retriever("hybrid", similarity_top_k=3),
+            ext.QueryFusionRetriever([GOOD], num_queries=1, similarity_top_k=3),
+            ext.QueryFusionRetriever([GOOD], num_queries=1, top_k=3),
+        ]
+        with pytest.raises(ConfigurationError, match="write top_k=3"):
+            kb.retriever("hybrid", topk=3)  # type: ignore[call-arg]
+        with pytest.raises(ConfigurationError, match="give one"):
+            kb.retriever("hybrid", top_k=3, similarity_top_k=3)
+    assert [(each.top_k, each.similarity_top_k) for each in made] == [(3, 3)] * len(made)
+    made[0].similarity_top_k = 7
+    assert made[0].top_k == 7
+    with pytest.raises(ConfigurationError, match="top_k"):
+        made[0].similarity_top_k = 0
+
+
+def test_two_names_of_one_number_are_refused_by_position_too() -> None:
+    with pytest.raises(ConfigurationError, match="give one"):
+        ext.QueryFusionRetriever([GOOD], None, None, "simple", 5, 1, top_k=3)
+
+
+@pytest.mark.parametrize("query", [None, ["a"], 7])
+def test_what_is_no_query_is_refused_by_every_search(query: Any) -> None:
+    searches: list[Callable[[], object]] = [
+        lambda: GOOD.search(query),
+        lambda: GOOD.explain(query),
+        lambda: asyncio.run(GOOD.asearch(query)),
+        lambda: asyncio.run(GOOD.aexplain(query)),
+        lambda: list(GOOD.stream(query)),
+        lambda: GOOD.retrieve_many([query]),
+    ]
+    for search in searches:
+        with pytest.raises(ConfigurationError, match="a query is a string, or a QueryBundle"):
+            search()

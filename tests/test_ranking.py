@@ -1,5 +1,6 @@
 import json
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -127,9 +128,10 @@ def test_a_hit_of_a_bare_node_has_nothing_to_tell_of_its_origin() -> None:
 
 def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
     found = Hit(node=TextNode(id_="n1", text="years of leave\n" * 50), score=0.5, source="vector")
-    shown = repr(SearchResult([found]))
+    shown = repr([found])
     assert "Hit('n1', score=0.5, source='vector', text='years of leave\\nyears" in shown
     assert len(shown) < 200
+    assert "score=0.3333," in repr(Hit(node=found.node, score=1 / 3))
     assert repr(Hit(node=TextNode(id_="n2", text="年假"))).endswith("source='', text='年假')")
     assert str(found) == str(NodeWithScore(node=found.node, score=0.5))
 
@@ -166,21 +168,28 @@ def test_a_result_is_json_with_details_beside_the_hits() -> None:
 
 
 def test_a_result_without_a_trace_is_json_too() -> None:
-    assert SearchResult([]).to_dict() == {"hits": [], "degraded": [], "trace": None}
+    told = SearchResult([], query="leave").to_dict()
+    assert told == {"query": "leave", "hits": [], "degraded": [], "trace": None}
+
+
+def test_a_result_is_the_sequence_of_its_hits() -> None:
+    hits = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.1)]
+    result = SearchResult(hits)
+    assert isinstance(result, Sequence)
+    assert (len(result), list(result), result[0], result[-1]) == (3, hits, hits[0], hits[2])
+    assert result[:2] == hits[:2]
+    assert hits[1] in result
+    assert result
+    assert not SearchResult([], (Degradation("leg", "down"),))
+
+
+def test_contributions_are_short() -> None:
+    part = Contribution("vector", 1, 2 / 3, 0.7, 1 / 60)
+    expected = "Contribution('vector', rank=1, score=0.6667, weight=0.7, share=0.01667)"
+    assert repr(part) == expected
+    assert "score=None" in repr(Contribution("vector", None, None, 1.0, 0.0))
 
 
 def test_node_ids_are_in_the_order_of_the_ranking() -> None:
     assert node_ids([hit("b", 0.9), hit("a", 0.5)]) == ["b", "a"]
     assert node_ids([]) == []
-
-
-def test_a_notebook_shows_hits_as_text_and_what_is_missing() -> None:
-    hit = Hit(node=TextNode(id_="n1", text="<b>25</b> days"), score=0.5, source="vector")
-    shown = SearchResult([hit], (Degradation("keyword", "down"),))._repr_html_()
-    assert "&lt;b&gt;25&lt;/b&gt; days" in shown
-    assert "keyword: down" in shown
-
-
-def test_a_notebook_shows_a_hit_without_a_score() -> None:
-    result = SearchResult([Hit(node=TextNode(id_="n", text="the text"))])
-    assert "<td>the text</td>" in result._repr_html_()

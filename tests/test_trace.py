@@ -100,6 +100,11 @@ def test_the_outline_has_a_line_a_step() -> None:
     )
 
 
+def test_a_trace_prints_as_its_outline() -> None:
+    trace = Trace("root", duration_s=0.05, count=2, children=[Trace("leg", duration_s=0.03)])
+    assert str(trace) == repr(trace) == trace.outline() == "root: 50.0 ms, 2 hits\n  leg: 30.0 ms"
+
+
 def test_an_error_is_told_in_one_line() -> None:
     assert describe(ConnectionError("backend down")) == "ConnectionError: backend down"
     assert describe(TimeoutError()) == "TimeoutError"

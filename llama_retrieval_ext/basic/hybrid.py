@@ -7,7 +7,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import is_number, of_type
+from llama_retrieval_ext.arguments import is_number, of_type, one_top_k
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.basic.vector import VectorRetriever
@@ -81,6 +81,7 @@ class HybridRetriever(StoreRetriever):
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
             any number.
+        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are the fusion's; see there.
@@ -114,9 +115,11 @@ class HybridRetriever(StoreRetriever):
         candidates: int = CANDIDATES,
         pushdown: bool = False,
         collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
         name: str = "hybrid",
     ) -> None:
-        super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
         self.fusion = WeightedSum() if fusion is None else of_type(fusion, Fusion, "fusion")
         self._by_default = fusion is None

@@ -2,6 +2,7 @@
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import one_top_k
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Plan
@@ -24,6 +25,7 @@ class KeywordRetriever(StoreRetriever):
         scope: Who is asking. Term statistics are taken over what the scope can see.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most; the search goes on until there are ``top_k`` of them. None for any number.
+        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
         name: Name in traces and ``Hit.source``; ``keyword`` unless given.
 
     Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
@@ -41,7 +43,7 @@ class KeywordRetriever(StoreRetriever):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and LlamaIndex's name of one
         self,
         store: Storage,
         *,
@@ -49,9 +51,11 @@ class KeywordRetriever(StoreRetriever):
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
         name: str = "keyword",
     ) -> None:
-        super().__init__(store, None, top_k=top_k, filters=filters, scope=scope, name=name)
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
         if self.backend.capabilities.keyword is None:
             raise UnsupportedModeError(

@@ -153,7 +153,7 @@ class StoreRetriever(Retriever):
             )
         return self.embed_model
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         told = [self.backend.engine, f"top_k={self.top_k}", *self._told(), f"name={self.name!r}"]
         return f"{type(self).__name__}({', '.join(told)})"
 

@@ -3,6 +3,7 @@
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import one_top_k
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.steps import step
@@ -26,6 +27,7 @@ class VectorRetriever(StoreRetriever):
         scope: Who is asking.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most; the search goes on until there are ``top_k`` of them. None for any number.
+        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
         name: Name in traces and ``Hit.source``; ``vector`` unless given.
 
     Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
@@ -51,9 +53,11 @@ class VectorRetriever(StoreRetriever):
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
         collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
         name: str = "vector",
     ) -> None:
-        super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:

@@ -190,6 +190,6 @@ class AutoMergingRetriever(Retriever):
             note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
         return nodes
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         inside = expression(self.source)
         return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"

@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.algebra.branches import unique_legs
+from llama_retrieval_ext.stages.algebra.branches import chosen_names, unique_legs
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.shape import expression
 from llama_retrieval_ext.stages.reranking.rescored import in_order
@@ -64,6 +64,11 @@ class FallbackRetriever(Retriever):
         return [leg.retriever for leg in self.legs]
 
     @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self.legs)
+
+    @property
     def label(self) -> str:
         """How many hits are enough."""
         return f"{type(self).__name__}(enough={self.enough})"
@@ -85,6 +90,6 @@ class FallbackRetriever(Retriever):
             frame.trace.notes["answered_by"] = chosen
         return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         inside = ", ".join(expression(leg.retriever) for leg in self.legs)
         return f"{type(self).__name__}({inside}, enough={self.enough})"

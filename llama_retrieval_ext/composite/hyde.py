@@ -115,5 +115,5 @@ class HyDERetriever(Retriever):
             note_retrievals([query], [hits], source=self.name)
         return hits
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"

@@ -1,114 +1,36 @@
-"""Retrieval that weighs its legs by what kind of question it is."""
+"""Retrieval, and refinement, that depend on what kind of question it is."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import check_count, of_type
+from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.composite.intent_profile import (
+    GENERAL,
+    IntentProfile,
+    default_intent_profiles,
+    default_intent_rules,
+)
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.composite.routing.selector import Selector
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Unfused, branches
+from llama_retrieval_ext.composite.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.details import note_details
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.legs import MISTAKES, Leg
+from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.branches import Unfused, branches, chosen_names
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refining import refined
 from llama_retrieval_ext.stages.fusions.rrf import RRF
-
-GENERAL = "general"
-
-
-@dataclass(frozen=True, slots=True)
-class IntentProfile:
-    """How to retrieve for one kind of question.
-
-    Args:
-        description: What kind of question, in words for selectors that read.
-        weights: Weight of each leg by name; a leg that is missing keeps its own.
-        depth: How many hits each leg is asked for; None for its own number.
-        filters: Further conditions on metadata.
-        refine: Stages behind the fusion, such as `RuleRerank` or `ScoreDecay`.
-
-    Raises:
-        ConfigurationError: An argument is of another type.
-    """
-
-    description: str
-    weights: Mapping[str, float] = field(default_factory=dict)
-    depth: int | None = None
-    filters: MetadataFilters | None = None
-    refine: tuple[Refine, ...] = ()
-
-    def __post_init__(self) -> None:
-        of_type(self.weights, Mapping, "weights", instead="write {'vector': 0.7}")
-        if self.depth is not None:
-            check_count(self.depth, "depth")
-        of_type(self.refine, tuple, "refine", instead="write (stage,)")
-        for stage in self.refine:
-            of_type(stage, Refine, "each of refine")
-
-
-# Exact before the rest: a quoted phrase or an identifier outranks the words around it.
-INTENT_RULES = RuleSelector(
-    [
-        RouteRule(
-            "exact",
-            # quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but
-            # not "A 2023 report"
-            pattern=r"[\"“「『][^\"”」』]+[\"”」』]|\w+_\w+|\b[a-z]+[A-Z]\w*|\w+\(\)|\w+\.\w+\.\w+"
-            r"|\b[A-Z]{1,4}(?:[-/]?| (?!(?:19|20)\d{2}\b))\d{2,}",
-        ),
-        RouteRule(
-            "comparison",
-            pattern=r"(?i)\b(vs\.?|versus|differences? between|compared? (to|with)|better than)"
-            r"|\bcompare\b|区别|对比|相比|比较|不同之处|哪个更",
-        ),
-        RouteRule(
-            "time_bound",
-            pattern=r"(?i)\b(19|20)\d{2}\b|\b(latest|newest|recent(ly)?|current(ly)?|since)\b"
-            r"|\byesterday\b|\b(last|this) (year|month|week|quarter)\b"
-            r"|最新|最近|近期|今年|去年|本月|上月|\d{4}年",
-        ),
-        RouteRule(
-            "how_to",
-            pattern=r"(?i)\bhow (do|can|should|to|would)\b|\bsteps? (to|for)\b"
-            r"|如何|怎么|怎样|步骤|流程|办理",
-        ),
-        RouteRule(
-            "definition",
-            pattern=r"(?i)^\s*(what|who) (is|are|was)\b|\bdefin(e|ition)\b|\bmeaning of\b"
-            r"|什么是|是什么|是指|的定义|的含义|什么意思",
-        ),
-    ]
-)
-
-
-def default_profiles(
-    *, semantic: str = "vector", exact: str = "keyword"
-) -> dict[str, IntentProfile]:
-    """Profiles for the intents that `INTENT_RULES` tells apart.
-
-    The weights follow what either kind of search is good at: exact terms are found by keyword
-    search, paraphrased questions by vectors. They are a start, to be tuned on one's own questions.
-
-    Args:
-        semantic: Name of the leg that goes by meaning.
-        exact: Name of the leg that goes by terms.
-    """
-    return {
-        "exact": IntentProfile("an exact term, phrase, code or name", {semantic: 0.3, exact: 0.7}),
-        "definition": IntentProfile("what something is", {semantic: 0.5, exact: 0.5}),
-        "how_to": IntentProfile("how to do something", {semantic: 0.6, exact: 0.4}),
-        "comparison": IntentProfile("how things differ", {semantic: 0.6, exact: 0.4}, depth=50),
-        "time_bound": IntentProfile(
-            "something of a certain time", {semantic: 0.4, exact: 0.6}, depth=50
-        ),
-        GENERAL: IntentProfile("any other question", {semantic: 0.5, exact: 0.5}),
-    }
 
 
 class IntentAdaptiveRetriever(RouterRetriever):
@@ -121,7 +43,8 @@ class IntentAdaptiveRetriever(RouterRetriever):
     Args:
         legs: ``a | b``, or retrievers by name.
         profiles: How to retrieve, by intent; ``general`` must be among them.
-        selector: Finds the intent; None for `INTENT_RULES`, as far as there are profiles for them.
+        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
+            for them.
         fusion: The fusion of the legs, without weights: those are the profile's.
         top_k: How many hits to return when the query does not say; None for all.
         name: Name in traces.
@@ -141,7 +64,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
         top_k: int | None = None,
         name: str = "intent",
     ) -> None:
-        chosen = default_profiles() if profiles is None else profiles
+        chosen = default_intent_profiles() if profiles is None else profiles
         if GENERAL not in chosen:
             raise ConfigurationError(
                 f"a profile for {GENERAL!r} is needed for queries without a clear intent; "
@@ -159,7 +82,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             for intent, profile in chosen.items()
         }
         if selector is None:
-            selector = RuleSelector([rule for rule in INTENT_RULES.rules if rule.route in routes])
+            selector = _rules_for(routes)
         super().__init__(selector, routes, fallback=GENERAL, max_routes=1, top_k=top_k, name=name)
         self._legs = sides
 
@@ -169,11 +92,16 @@ class IntentAdaptiveRetriever(RouterRetriever):
         return [leg.retriever for leg in self._legs.legs]
 
     @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self._legs.legs)
+
+    @property
     def label(self) -> str:
         """The intents."""
         return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
 
 
@@ -186,3 +114,94 @@ def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str
     )
     fused = Fused(replace(sides, legs=legs), fusion, filters=profile.filters, name=intent)
     return Pipeline(fused, refines=profile.refine, name=intent) if profile.refine else fused
+
+
+class IntentAdaptive(Refine):
+    """Refines a ranking as the profile of the query's intent says: ``retriever >> IntentAdaptive``.
+
+    Of a profile it takes ``filters`` and ``refine``; weights and depth of legs are decided before
+    there is a ranking, by `IntentAdaptiveRetriever`. Without a selection the profile ``general`` is
+    used; where there is none, the ranking stays as it is. A selector that fails marks the answer
+    degraded. The intent is in the result's details, under ``intents``.
+
+    Args:
+        profiles: How to refine, by intent.
+        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
+            for them.
+
+    Raises:
+        ConfigurationError: A profile has weights or a depth, or the selector names an intent
+            without a profile.
+        CompositionError: A profile has a stage that leaves the best-first order.
+
+    Examples:
+        >>> from llama_retrieval_ext import Threshold, Top
+        >>> IntentAdaptive({"exact": IntentProfile("codes and names", refine=(Top(3),))})
+        IntentAdaptive(intents=['exact'])
+
+    """
+
+    def __init__(
+        self, profiles: Mapping[str, IntentProfile], *, selector: Selector | None = None
+    ) -> None:
+        of_type(profiles, Mapping, "profiles", instead="write {'exact': IntentProfile(...)}")
+        for intent, profile in profiles.items():
+            _check_refining(intent, profile)
+        self.profiles = dict(profiles)
+        self.selector = (
+            _rules_for(profiles) if selector is None else of_type(selector, Selector, "selector")
+        )
+        self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
+        self.selector.check(self._choices)
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the ranking as the profile refines it."""
+        chosen = yield from self._selection(query)
+        note_details(intents=[{"name": chosen.name, "reason": chosen.reason}])
+        ranking = list(hits)
+        profile = self.profiles.get(chosen.name)
+        if profile is None:
+            return ranking
+        if profile.filters is not None:
+            condition = parse_filters(profile.filters)
+            ranking = [hit for hit in ranking if matches(condition, hit.node.metadata)]
+        for stage in profile.refine:
+            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+        return ranking
+
+    def _selection(self, query: Query) -> Plan[Selection]:
+        try:
+            found = yield from step(
+                repr(self.selector), selected(self.selector, query, self._choices)
+            )
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported as degraded
+            note_degraded("intent", error)
+            found = []
+        known = (each for each in found if each.name in self.profiles)
+        return next(known, Selection(GENERAL, reason="no intent was found"))
+
+    def __repr__(self) -> str:
+        return f"IntentAdaptive(intents={[*self.profiles]})"
+
+
+def _rules_for(intents: Collection[str]) -> RuleSelector:
+    """The default rules, as far as they lead to one of the intents."""
+    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
+
+
+def _check_refining(intent: str, profile: IntentProfile) -> None:
+    """Raise if a profile has what a stage behind the retrieval cannot do."""
+    of_type(profile, IntentProfile, f"the profile {intent!r}")
+    if profile.weights or profile.depth is not None:
+        raise ConfigurationError(
+            f"the profile {intent!r} has weights or a depth, which decide what the legs retrieve; "
+            "use IntentAdaptiveRetriever for them, and give IntentAdaptive filters and refine alone"
+        )
+    for stage in profile.refine:
+        if not stage.keeps_order:
+            raise CompositionError(
+                f"{stage!r} in the profile {intent!r} leaves the best-first order; put it behind: "
+                f"IntentAdaptive(...) >> {stage!r}"
+            )

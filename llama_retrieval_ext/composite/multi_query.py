@@ -67,5 +67,5 @@ class MultiQueryRetriever(AskedVariants):
         leg = Leg(name_of(base_retriever), base_retriever)
         super().__init__(Branches((leg,), (), queries), RRF(k=rrf_k), top_k=top_k, name=name)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({super().__repr__()})"
+    def _expression(self) -> str:
+        return f"{type(self).__name__}({super()._expression()})"

@@ -12,7 +12,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
 
-from llama_retrieval_ext.arguments import check_count
+from llama_retrieval_ext.arguments import check_count, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.branches import Branches, branches
@@ -24,6 +24,8 @@ from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import Max
 from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
 from llama_retrieval_ext.stages.rewriting.multi_query import MULTI_QUERY_PROMPT, MultiQuery
+
+_TOP_K: Final = 2  # LlamaIndex's
 
 # Hits without a score have a score of 0 in LlamaIndex; refusing them would break who moves over.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
@@ -52,7 +54,7 @@ class QueryFusionRetriever(Fused):
         llm: Writes the other wordings. Not needed, and not looked for, with ``num_queries=1``.
         query_gen_prompt: With ``{query}`` and ``{num_queries}``; other braces stay as they are.
         mode: How rankings become one: one of LlamaIndex's modes, or a `Fusion`.
-        similarity_top_k: How many hits to return when the query does not say.
+        similarity_top_k: How many hits to return when the query does not say; 2 as in LlamaIndex.
         num_queries: How many queries are asked, the original included.
         use_async: As LlamaIndex takes it; legs run side by side whatever it says.
         verbose: Whether to log each answer; more stands in ``search(query).trace``.
@@ -60,6 +62,7 @@ class QueryFusionRetriever(Fused):
         objects: Index nodes with what they stand for.
         object_map: What index nodes stand for, by id.
         retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
+        top_k: The name of ``similarity_top_k`` in other retrievers here; give one of them.
         min_success: How many legs must answer.
 
     Raises:
@@ -72,7 +75,7 @@ class QueryFusionRetriever(Fused):
         llm: LLM | None = None,
         query_gen_prompt: str | None = None,
         mode: FUSION_MODES | str | Fusion = FUSION_MODES.SIMPLE,
-        similarity_top_k: int = 2,
+        similarity_top_k: int = _TOP_K,
         num_queries: int = 4,
         use_async: bool = True,  # noqa: FBT001, FBT002 - LlamaIndex's
         verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
@@ -81,6 +84,7 @@ class QueryFusionRetriever(Fused):
         object_map: Mapping[str, object] | None = None,
         retriever_weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
+        top_k: int | None = None,
         min_success: int = 1,
         name: str = "fusion",
     ) -> None:
@@ -90,7 +94,7 @@ class QueryFusionRetriever(Fused):
         super().__init__(
             Branches(sides.legs, (), fan_out),
             _fusion(mode, retriever_weights),
-            top_k=similarity_top_k,
+            top_k=one_top_k(similarity_top_k, top_k, default=_TOP_K),
             min_success=min_success,
             name=name,
         )
@@ -113,8 +117,8 @@ class QueryFusionRetriever(Fused):
             self.branches = replace(self.branches, fan_out=fan_out)
             self.query_gen_prompt = text
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({super().__repr__()})"
+    def _expression(self) -> str:
+        return f"{type(self).__name__}({super()._expression()})"
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:

@@ -148,7 +148,7 @@ class RecursiveRetriever(Retriever):
     def _lookup(self, node: IndexNode) -> Target:
         return self._targets.get(node.index_id)
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
 
 

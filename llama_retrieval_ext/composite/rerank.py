@@ -104,7 +104,7 @@ class RerankRetriever(Retriever):
         refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return (
             f"{type(self).__name__}({self.retriever!r}, reranker={self.reranker!r}, "
             f"top_k={self.top_k})"

@@ -83,5 +83,5 @@ class RetrievalPipeline(Retriever):
         found = yield from retrieval(retriever, self._for_children(query))
         return [as_hit(hit, source=name_of(retriever)) for hit in found][: query.top_k]
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return self.label if self._value is None else repr(self._value)

@@ -9,7 +9,13 @@ from typing import TypeAlias, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import check_count, check_seconds, is_number, of_type
+from llama_retrieval_ext.arguments import (
+    check_count,
+    check_seconds,
+    checked_arguments,
+    is_number,
+    of_type,
+)
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
@@ -48,6 +54,7 @@ MISTAKES = (
 )
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """A named child of a composite, and how far its failures matter.

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from llama_retrieval_ext.errors import IngestionError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _TOLD = 3
 
@@ -49,6 +52,16 @@ class CopyReport:
             f"{len(self.failures)} documents could not be copied, the others were ({told})",
             self.failures,
         ) from next(iter(self.failures.values()))
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
+
+        return report_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
+
+        return report_console(self)
 
     def __str__(self) -> str:
         removed = f", {self.removed} removed" if self.removed else ""

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.arguments import checked_call, of_type, one_top_k
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import (
@@ -83,6 +83,7 @@ class KnowledgeBase:
         self._is_closed = False
 
     @classmethod
+    @checked_call
     def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
         cls,
         url: str,
@@ -325,6 +326,7 @@ class KnowledgeBase:
         self._check_open()
         return self._place.compact()
 
+    @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
         kind: str = "hybrid",
@@ -338,6 +340,7 @@ class KnowledgeBase:
         collapse: Collapse | None = None,
         candidates: int | None = None,
         name: str | None = None,
+        similarity_top_k: int | None = None,
     ) -> StoreRetriever:
         """A retriever over what is in here, now and later.
 
@@ -354,6 +357,7 @@ class KnowledgeBase:
             candidates: For ``hybrid``: how many hits each leg is asked for, at least; None for the
                 default of `HybridRetriever`.
             name: Name in traces and ``Hit.source``; None for the kind.
+            similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
 
         Raises:
             ConfigurationError: There is no such kind, or it cannot be set up so.
@@ -361,7 +365,7 @@ class KnowledgeBase:
         """
         self._check_open()
         wanted = Wanted(
-            top_k=top_k,
+            top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
             scope=scope,
             fusion=fusion,
@@ -434,14 +438,31 @@ class KnowledgeBase:
         self.close()
 
     def __repr__(self) -> str:
+        facts = self._facts()
+        shown = [
+            repr(facts["url"]),
+            *([str(facts["state"])] if "state" in facts else []),
+            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *([repr(facts["model"])] if "model" in facts else []),
+        ]
+        return f"KnowledgeBase({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
+
+        return facts_html("KnowledgeBase", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        """What there is to show of it, by name."""
         if self._is_closed:
-            return f"KnowledgeBase({self.url!r}, closed)"
+            return {"url": self.url, "state": "closed"}
         model = embed_model_name(self.embed_model)
         try:
             documents, nodes = self._ledger.count()
         except RetrievalExtError as error:  # a server that is down is no reason not to be shown
-            return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
-        return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+            return {"url": self.url, "state": type(error).__name__, "model": model}
+        counts = {"documents": documents, "nodes": nodes}
+        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
 
     def _delete(self, documents: Sequence[Entry]) -> int:
         writer = self._workshop.writer

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from llama_retrieval_ext.errors import IngestionError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _TOLD = 3
 
@@ -68,6 +71,16 @@ class IngestionReport:
             "n_nodes": self.n_nodes,
             "seconds": round(self.seconds, 3),
         }
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
+
+        return report_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
+
+        return report_console(self)
 
     def __str__(self) -> str:
         counts = [

@@ -12,6 +12,7 @@ from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_retrieval_ext.arguments import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
@@ -40,6 +41,7 @@ class Source:
     objects: Mapping[str, object] = field(default_factory=dict)
 
 
+@checked_call
 def open_store(
     url: str,
     *,

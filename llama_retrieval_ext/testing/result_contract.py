@@ -27,7 +27,13 @@ class ResultContract(RetrieverFixtures):
 
     def test_search_has_the_hits_of_retrieve(self, retriever: Retriever) -> None:
         for query in self.queries:
-            assert_same_ranking(retriever.search(query).hits, retriever.retrieve(query))
+            result = retriever.search(query)
+            assert_same_ranking(result.hits, retriever.retrieve(query))
+            assert (list(result), len(result), result.query) == (
+                result.hits,
+                len(result.hits),
+                query,
+            )
 
     def test_asearch_has_the_hits_of_search(self, retriever: Retriever) -> None:
         for query in self.queries:

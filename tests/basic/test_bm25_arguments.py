@@ -178,7 +178,7 @@ def test_a_tokenizer_of_ours_is_used_and_a_deprecated_function_is_not(
     ("options", "reason"),
     [
         ({"similarity_top_k": 0}, "at least 1"),
-        ({"similarity_top_k": 3, "top_k": 4}, "top_k=4 and similarity_top_k=3"),
+        ({"similarity_top_k": 3, "top_k": 4}, "4 and 3 for top_k and similarity_top_k"),
         ({"language": "de", "tokenizer": Tokenizer()}, "either tokenizer or language"),
         ({"token_pattern": r"\w+"}, "token_pattern"),
         ({"existing_bm25": object()}, "existing_bm25 cannot be honoured"),

@@ -9,7 +9,8 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_retrieval_ext.composite.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.composite.fallback import FallbackRetriever
 from llama_retrieval_ext.composite.hyde import HyDERetriever
-from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever, IntentProfile
+from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever
+from llama_retrieval_ext.composite.intent_profile import IntentProfile
 from llama_retrieval_ext.composite.multi_query import MultiQueryRetriever
 from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.composite.recursive import RecursiveRetriever

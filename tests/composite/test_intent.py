@@ -1,28 +1,39 @@
 """The kind of a question, and how it changes the retrieval."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.composite.intent import (
+from llama_retrieval_ext.composite.intent import IntentAdaptive, IntentAdaptiveRetriever
+from llama_retrieval_ext.composite.intent_profile import (
     GENERAL,
-    INTENT_RULES,
-    IntentAdaptiveRetriever,
     IntentProfile,
-    default_profiles,
+    default_intent_profiles,
+    default_intent_rules,
 )
 from llama_retrieval_ext.composite.routing.embedding_selector import EmbeddingSelector
 from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.composite.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
 from llama_retrieval_ext.stages.algebra.branches import branches
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ
+from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
+from llama_retrieval_ext.stages.refining.mmr import MMR
+from llama_retrieval_ext.stages.refining.recency import Curve, Recency
+from llama_retrieval_ext.stages.refining.score_decay import ScoreDecay
+from llama_retrieval_ext.stages.refining.threshold import Threshold
 from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
+from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
+from llama_retrieval_ext.stages.reranking.rule_weights import RuleWeights
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -39,6 +50,22 @@ INTENTS: Mapping[str, Sequence[str]] = {
         "llama_index.core.schema",
         "GB 50016 防火",
         "ISO-9001 certificate",
+        "第九条",
+        "《劳动法》第四十条",
+        "安全生产法第九十七条之一怎么说",
+        "第40条规定了什么",
+        "what does Article 5 say",
+        "article 5(2) obligations",
+        "Art. 6 GDPR",
+        "§ 12",
+        "Section 3.2 of the handbook",
+        "Annex IV",
+        "Zhang Wei",
+        "IBM policy",
+        "salary of Ada Lovelace",
+        "offices of Siemens abroad",
+        "华为技术有限公司",
+        "清华大学 招生",
     ),
     "comparison": (
         "postgres vs mysql",
@@ -75,6 +102,10 @@ INTENTS: Mapping[str, Sequence[str]] = {
         "员工年假",
         "安全帽",
         "Is lunch free?",
+        "ANNUAL LEAVE DAYS",
+        "the first article in the canteen",
+        "第一次请假",
+        "公司年假",
     ),
 }
 
@@ -132,7 +163,7 @@ def test_profiles_are_data(searched: Searched) -> None:
 
 
 def test_a_profile_can_be_changed_by_itself(searched: Searched) -> None:
-    profiles = default_profiles()
+    profiles = default_intent_profiles()
     profiles["exact"] = replace(profiles["exact"], weights={"vector": 1.0, "keyword": 0.0})
     given = legs()
     result = searched(IntentAdaptiveRetriever(given, profiles=profiles), "E1205")
@@ -140,9 +171,9 @@ def test_a_profile_can_be_changed_by_itself(searched: Searched) -> None:
     assert given["keyword"].calls == []
 
 
-def test_legs_of_other_names_can_have_the_default_profiles(searched: Searched) -> None:
+def test_legs_of_other_names_can_have_the_default_intent_profiles(searched: Searched) -> None:
     given = {"dense": legs()["vector"], "bm25": legs()["keyword"]}
-    profiles = default_profiles(semantic="dense", exact="bm25")
+    profiles = default_intent_profiles(semantic="dense", exact="bm25")
     result = searched(IntentAdaptiveRetriever(given, profiles=profiles), "E1205")
     assert node_ids(result.hits) == ["k", "v"]
 
@@ -168,7 +199,7 @@ def test_any_selector_will_do(searched: Searched) -> None:
     assert intent_of(result) == "exact"
     by_llm = LLMSelector(ScriptedLLM(["3"]))
     result = searched(IntentAdaptiveRetriever(legs(), selector=by_llm), "leave")
-    assert intent_of(result) == [*default_profiles()][2]
+    assert intent_of(result) == [*default_intent_profiles()][2]
 
 
 def test_a_selector_that_fails_makes_it_a_general_question(searched: Searched) -> None:
@@ -193,14 +224,127 @@ def test_the_scope_reaches_every_leg(searched: Searched) -> None:
 
 
 def test_the_rules_are_data_one_can_read() -> None:
-    assert [rule.route for rule in INTENT_RULES.rules] == [
+    assert [rule.route for rule in default_intent_rules().rules] == [
         "exact",
         "comparison",
         "time_bound",
         "how_to",
         "definition",
+        "exact",  # names, where nothing else is said
     ]
-    assert set(default_profiles()) == {*(rule.route for rule in INTENT_RULES.rules), GENERAL}
+    assert set(default_intent_profiles()) == {
+        *(rule.route for rule in default_intent_rules().rules),
+        GENERAL,
+    }
+
+
+def test_profiles_and_rules_are_json_and_back() -> None:
+    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    stages = (
+        Threshold(0.2),
+        RuleRerank(RuleWeights(terms=2.0), recency=Recency("date", half_life=30)),
+        ScoreDecay("date", half_life=365, curve=Curve.LINEAR),
+        Top(3),
+    )
+    profile = IntentProfile("codes", {"keyword": 0.7}, depth=50, filters=english, refine=stages)
+    told = json.loads(json.dumps(profile.to_dict()))
+    assert told["refine"][0] == {"stage": "Threshold", "min_score": 0.2}
+    assert IntentProfile.from_dict(told) == profile
+    for made in default_intent_profiles().values():
+        assert IntentProfile.from_dict(made.to_dict()) == made
+    rules = default_intent_rules()
+    again = RuleSelector.from_dict(json.loads(json.dumps(rules.to_dict())))
+    assert again.rules == rules.rules
+
+
+JSON_ERRORS: Mapping[str, tuple[Callable[[], object], str]] = {
+    "a misspelled field": (
+        lambda: IntentProfile.from_dict({"description": "x", "wieghts": {"a": 1.0}}),
+        "has no argument 'wieghts'; write weights=",
+    ),
+    "a misspelled stage": (
+        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Treshold"}]}),
+        "there is no stage 'Treshold'; did you mean 'Threshold'",
+    ),
+    "a misspelled argument of a stage": (
+        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Top", "n": 1}]}),
+        "write k=1",
+    ),
+    "a misspelled part of a stage": (
+        lambda: IntentProfile.from_dict(
+            {"description": "x", "refine": [{"stage": "RuleRerank", "weights": {"term": 1.0}}]}
+        ),
+        "write terms=1.0",
+    ),
+    "filters of another form": (
+        lambda: IntentProfile.from_dict({"description": "x", "filters": {"lang": "en"}}),
+        "the filters of a profile are LlamaIndex's",
+    ),
+    "no mapping": (lambda: IntentProfile.from_dict([]), "a profile must be"),  # type: ignore[arg-type]
+    "no rules": (lambda: RuleSelector.from_dict({"rule": []}), "rules must be"),
+    "a stage with a model": (
+        lambda: IntentProfile("x", refine=(LLMRerank(ScriptedLLM([])),)).to_dict(),
+        "cannot be written as JSON",
+    ),
+    "a stage with a store": (
+        lambda: IntentProfile("x", refine=(MMR(embed_model=FakeEmbedding()),)).to_dict(),
+        "embed_model of MMR cannot be written as JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", JSON_ERRORS)
+def test_json_that_is_no_profile_says_why(wrong: str) -> None:
+    make, problem = JSON_ERRORS[wrong]
+    with pytest.raises(ConfigurationError, match=problem):
+        make()
+
+
+def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:
+    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    rows = [(f"n{n}", 1 - n / 10, "text", {"lang": "en" if n % 2 else "zh"}) for n in range(6)]
+    adaptive = IntentAdaptive(
+        {
+            "exact": IntentProfile("codes", refine=(Threshold(0.6), Top(2))),
+            "definition": IntentProfile("what something is", filters=english),
+        }
+    )
+    retriever = FixedRetriever(rows) >> adaptive
+    exact = searched(retriever, "error E1205")
+    assert node_ids(exact.hits) == ["n0", "n1"]
+    assert exact.details["intents"] == [{"name": "exact", "reason": "a rule holds"}]
+    assert node_ids(searched(retriever, "what is leave").hits) == ["n1", "n3", "n5"]
+    other = searched(retriever, "annual leave")
+    assert len(other.hits) == 6
+    assert other.details["intents"] == [{"name": GENERAL, "reason": "no intent was found"}]
+    assert repr(retriever).endswith(">> IntentAdaptive(intents=['exact', 'definition'])")
+    assert exact.trace is not None
+    assert "Threshold(min_score=0.6)" in exact.trace.outline()
+
+
+class Failing(Selector):
+    """Raises, where others degrade the answer themselves."""
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        raise ConnectionError("down")
+
+
+def test_a_selector_that_fails_leaves_the_ranking_and_says_so(searched: Searched) -> None:
+    profiles = {"exact": IntentProfile("codes", refine=(Top(1),))}
+    failing = LLMSelector(ScriptedLLM([ConnectionError("LLM down")]))
+    for selector, where in ((failing, repr(failing)), (Failing(), "intent")):
+        stage = IntentAdaptive(profiles, selector=selector)
+        result = searched(FixedRetriever([("a", 0.9), ("b", 0.5)]) >> stage, "E1205")
+        assert node_ids(result.hits) == ["a", "b"]
+        assert [part.where for part in result.degraded] == [where]
+
+
+def test_a_stage_refuses_what_it_cannot_honour() -> None:
+    with pytest.raises(ConfigurationError, match="use IntentAdaptiveRetriever"):
+        IntentAdaptive(default_intent_profiles())
+    last = IntentProfile("x", refine=(LongContextReorder(),))
+    with pytest.raises(CompositionError, match=r"IntentAdaptive\(...\) >> LongContextReorder"):
+        IntentAdaptive({"exact": last})
 
 
 def test_what_cannot_work_is_refused_at_construction() -> None:
@@ -220,7 +364,7 @@ def test_what_cannot_work_is_refused_at_construction() -> None:
         ),
         (
             lambda: IntentAdaptiveRetriever(
-                legs(), profiles={GENERAL: IntentProfile("rest")}, selector=INTENT_RULES
+                legs(), profiles={GENERAL: IntentProfile("rest")}, selector=default_intent_rules()
             ),
             "rules name the routes",
         ),

@@ -14,7 +14,8 @@ from llama_retrieval_ext.composite.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.composite.fallback import FallbackRetriever
 from llama_retrieval_ext.composite.hyde import HyDERetriever
 from llama_retrieval_ext.composite.hyde_mode import HyDEMode
-from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever, IntentProfile
+from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever
+from llama_retrieval_ext.composite.intent_profile import IntentProfile
 from llama_retrieval_ext.composite.recursive import RecursiveRetriever
 from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.composite.retrieval_pipeline import RetrievalPipeline

@@ -24,7 +24,7 @@ from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
-from llama_retrieval_ext.stages.algebra.branches import leg_of, unique_legs
+from llama_retrieval_ext.stages.algebra.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -137,6 +137,11 @@ class RouterRetriever(Retriever):
         return [leg.retriever for leg in self.legs.values()]
 
     @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names([*self.legs.values()])
+
+    @property
     def label(self) -> str:
         """The selector and what happens without a selection."""
         return f"RouterRetriever({self.selector!r}, fallback={self.fallback!r})"
@@ -225,7 +230,7 @@ class RouterRetriever(Retriever):
             return {"selector": self.selector.selector}
         return {}
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
 
 

@@ -3,15 +3,18 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
-from llama_retrieval_ext.arguments import check_count, is_number, of_type
+from llama_retrieval_ext.arguments import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.stage_json import value_to_dict
 from llama_retrieval_ext.text.language import dominant_script
 from llama_retrieval_ext.text.scripts import RANGES
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True)
 class RouteRule:
     """Sends a query to a route when everything that it names holds.
@@ -42,6 +45,7 @@ class RouteRule:
     def __post_init__(self) -> None:
         if isinstance(self.any_of, str):
             raise ConfigurationError(f"any_of must be a list of words, got {self.any_of!r}")
+        object.__setattr__(self, "any_of", tuple(self.any_of))
         conditions = (self.any_of, self.pattern, self.script, self.min_length, self.context)
         if not any(conditions) and self.max_length is None:
             raise ConfigurationError(
@@ -65,6 +69,30 @@ class RouteRule:
                 f"the pattern {self.pattern!r} of the rule for {self.route!r} is no regular "
                 f"expression: {error}"
             ) from error
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the rule as JSON, without what is at its default."""
+        return value_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the rule that `to_dict` has written.
+
+        Args:
+            data: JSON.
+
+        Raises:
+            ConfigurationError: There is a field that does not exist, or a bad value.
+
+        Examples:
+            >>> rule = RouteRule("law", any_of=["§", "article"])
+            >>> rule.to_dict()
+            {'route': 'law', 'any_of': ['§', 'article']}
+            >>> RouteRule.from_dict(rule.to_dict()) == rule
+            True
+
+        """
+        return cls(**of_type(data, Mapping, "a rule"))
 
     def holds(self, query: Query) -> bool:
         """Whether the query satisfies every condition."""
@@ -97,6 +125,23 @@ class RuleSelector(Selector):
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
         self.rules = tuple(of_type(rule, RouteRule, "a rule") for rule in rules)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the rules as JSON."""
+        return {"rules": [rule.to_dict() for rule in self.rules]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the selector that `to_dict` has written.
+
+        Args:
+            data: JSON.
+
+        Raises:
+            ConfigurationError: It has no list of rules, or one of them cannot be one.
+        """
+        rules: Any = of_type(data, Mapping, "a rule selector").get("rules")
+        return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if there are the routes that the rules name.

@@ -1,6 +1,6 @@
 """Retrievers side by side, waiting for a fusion."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
@@ -55,10 +55,9 @@ class Unfused(Operand):
             )
 
     def __repr__(self) -> str:
-        legs = " | ".join(expression(leg.retriever) for leg in self.legs)
         before = [repr(stage) for stage in self.rewrites]
         before += [] if self.fan_out is None else [repr(self.fan_out)]
-        return " >> ".join([*before, f"({legs})"])
+        return " >> ".join([*before, _side_by_side(self.legs)])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -90,6 +89,28 @@ def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> 
     if not legs:
         raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
     return Branches(unique_legs(legs))
+
+
+def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
+    """The names that legs were given, one a leg; None where a leg is named after its retriever.
+
+    Args:
+        legs: Of one composite.
+    """
+    own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
+    return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
+
+
+def _side_by_side(legs: Sequence[Leg]) -> str:
+    """How legs are written: with ``|``, or with `branches` where a name would be lost."""
+    inside = [expression(leg.retriever) for leg in legs]
+    if not any(chosen_names(legs)):
+        return f"({' | '.join(inside)})"
+    if all(leg.name.isidentifier() for leg in legs):
+        named = (f"{leg.name}={text}" for leg, text in zip(legs, inside, strict=True))
+    else:
+        named = (f"Leg({leg.name!r}, {text})" for leg, text in zip(legs, inside, strict=True))
+    return f"branches({', '.join(named)})"
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:

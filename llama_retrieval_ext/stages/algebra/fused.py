@@ -14,7 +14,7 @@ from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
-from llama_retrieval_ext.stages.algebra.branches import Unfused
+from llama_retrieval_ext.stages.algebra.branches import Unfused, chosen_names
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -79,6 +79,11 @@ class Fused(Retriever):
     def children(self) -> Sequence[BaseRetriever]:
         """The retrievers of the legs."""
         return [leg.retriever for leg in self.legs]
+
+    @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self.legs)
 
     @property
     def label(self) -> str:
@@ -147,7 +152,7 @@ class Fused(Retriever):
             return [changed]
         return (yield from fanned_out(changed, self.branches.fan_out))
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return f"{self.branches!r} >> {self.fusion!r}"
 
 

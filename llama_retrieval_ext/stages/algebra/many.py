@@ -36,8 +36,8 @@ def answers(
         at_once: How many are worked on side by side.
 
     Raises:
-        ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of the
-            list is no query.
+        ConfigurationError: ``at_once`` is below 1, there is one query and no list, or something in
+            the list is no query.
         Exception: The error of the first request that failed, once those beside it are done.
     """
     if isinstance(queries, str | QueryBundle):

@@ -5,10 +5,11 @@ LlamaIndex's retrievers and postprocessors know no ``>>``, so the part behind th
 
 from typing import TYPE_CHECKING
 
+from llama_retrieval_ext.arguments import CheckedArguments
 from llama_retrieval_ext.errors import ConfigurationError
 
 
-class Operand:
+class Operand(CheckedArguments):
     """A part of a pipeline."""
 
     __slots__ = ()

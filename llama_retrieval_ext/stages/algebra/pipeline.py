@@ -93,5 +93,5 @@ class Pipeline(Retriever):
             children = [self._for_children(query) for query in self._answerable(queries)]
             yield from ahead(self.source, children)
 
-    def __repr__(self) -> str:
+    def _expression(self) -> str:
         return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))

@@ -26,7 +26,7 @@ def searched(
         on_partial: Gets the rankings on the way.
     """
     with entered(_frame(retriever, Session(), verbose, on_partial)) as frame:
-        return _result(retriever, retriever.retrieve(query), frame)
+        return _result(retriever, query, retriever.retrieve(query), frame)
 
 
 async def asearched(
@@ -38,7 +38,7 @@ async def asearched(
 ) -> SearchResult:
     """`searched` without blocking the event loop."""
     with entered(_frame(retriever, Session(), verbose, on_partial)) as frame:
-        return _result(retriever, await retriever.aretrieve(query), frame)
+        return _result(retriever, query, await retriever.aretrieve(query), frame)
 
 
 def searched_apart(retriever: BaseRetriever, query: QueryType, session: Session) -> SearchResult:
@@ -51,9 +51,9 @@ def searched_apart(retriever: BaseRetriever, query: QueryType, session: Session)
     """
     with entered(_frame(retriever, session)) as frame:
         try:
-            return _result(retriever, retriever.retrieve(query), frame)
+            return _result(retriever, query, retriever.retrieve(query), frame)
         except Exception as error:  # noqa: BLE001 - the result has it
-            return _failed(retriever, error, frame)
+            return _failed(retriever, query, error, frame)
 
 
 async def asearched_apart(
@@ -62,9 +62,9 @@ async def asearched_apart(
     """`searched_apart` without blocking the event loop."""
     with entered(_frame(retriever, session)) as frame:
         try:
-            return _result(retriever, await retriever.aretrieve(query), frame)
+            return _result(retriever, query, await retriever.aretrieve(query), frame)
         except Exception as error:  # noqa: BLE001 - the result has it
-            return _failed(retriever, error, frame)
+            return _failed(retriever, query, error, frame)
 
 
 def _frame(
@@ -78,14 +78,18 @@ def _frame(
     return Frame(session, deadline, Trace(name_of(retriever), verbose=verbose), on_partial)
 
 
-def _failed(retriever: BaseRetriever, error: Exception, frame: Frame) -> SearchResult:
+def _failed(
+    retriever: BaseRetriever, query: QueryType, error: Exception, frame: Frame
+) -> SearchResult:
     note_degraded(name_of(retriever), error)
     if frame.trace is not None:
         frame.trace.end(error=error)
-    return _result(retriever, [], frame)
+    return _result(retriever, query, [], frame)
 
 
-def _result(retriever: BaseRetriever, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
+def _result(
+    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], frame: Frame
+) -> SearchResult:
     session, trace = frame.session, frame.trace
     if trace is not None:
         trace.end(result=hits)
@@ -94,4 +98,5 @@ def _result(retriever: BaseRetriever, hits: list[NodeWithScore], frame: Frame) -
         tuple(session.degraded),
         None if trace is None else trace.snapshot(),
         details_by_path(session.details),
+        query if isinstance(query, str) else query.query_str,
     )

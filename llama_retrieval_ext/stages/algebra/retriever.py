@@ -12,7 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.arguments import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -20,14 +20,14 @@ from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import OnPartial, current_frame
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.streaming import astream, stream
-from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.filters import describe_filters, parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, SearchResult
 from llama_retrieval_ext.stages.algebra.instrumentation import end_retrieval, without_span
 from llama_retrieval_ext.stages.algebra.many import answers, retrieval_of, search_of
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.results import asearched, searched
-from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
+from llama_retrieval_ext.stages.algebra.shape import Shaped, bound_expression, children_of
 from llama_retrieval_ext.stages.references.index_nodes import Resolver
 from llama_retrieval_ext.stages.references.index_targets import Target
 
@@ -49,6 +49,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     A composite asks its children for their own number of hits, or for the ``top_k`` of the query
     where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
+
+    ``retrieve`` and ``aretrieve`` are LlamaIndex's own, behind a check of the query: LlamaIndex
+    would refuse None with pydantic's ``ValidationError``.
 
     A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
 
@@ -93,6 +96,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         """The plan for a query that is not blank and carries filters, scope and ``top_k``."""
 
+    @property
+    def similarity_top_k(self) -> int | None:
+        """LlamaIndex's name of ``top_k``."""
+        return self.top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, top_k: int) -> None:
+        self.top_k = check_top_k(top_k)
+
     def for_scope(self, scope: Scope) -> Self:
         """A copy that sees only this scope; it shares everything else with the original.
 
@@ -105,6 +117,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
         return bound
 
+    @checked_call
     def search(
         self,
         query: QueryType,
@@ -133,6 +146,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         )
         return searched(self, asked)
 
+    @checked_call
     async def asearch(
         self,
         query: QueryType,
@@ -149,6 +163,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         )
         return await asearched(self, asked)
 
+    @checked_call
     def explain(
         self,
         query: QueryType,
@@ -168,6 +183,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         )
         return searched(self, asked, verbose=True)
 
+    @checked_call
     async def aexplain(
         self,
         query: QueryType,
@@ -193,13 +209,17 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return stream(lambda report: searched(self, asked, on_partial=_telling(report, top_k)))
+        return stream(
+            lambda report: searched(self, asked, on_partial=_telling(report, asked, top_k))
+        )
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return astream(lambda report: asearched(self, asked, on_partial=_telling(report, top_k)))
+        return astream(
+            lambda report: asearched(self, asked, on_partial=_telling(report, asked, top_k))
+        )
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -263,6 +283,26 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         del queries
         yield from ()
+
+    @without_span
+    def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """LlamaIndex's `retrieve`, after a check that this is a query.
+
+        Raises:
+            ConfigurationError: It is neither text nor a ``QueryBundle``.
+        """
+        Query.of(str_or_query_bundle)
+        return super().retrieve(str_or_query_bundle)
+
+    @without_span
+    async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """LlamaIndex's `aretrieve`, after a check that this is a query.
+
+        Raises:
+            ConfigurationError: It is neither text nor a ``QueryBundle``.
+        """
+        Query.of(str_or_query_bundle)
+        return await super().aretrieve(str_or_query_bundle)
 
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -364,12 +404,30 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         return beside(other, self)
 
-    def __repr__(self) -> str:
+    @property
+    def label(self) -> str:
+        """What it is, without its children, its scope and its filters."""
+        has_own_repr = type(self).__repr__ is not Retriever.__repr__
+        return repr(self) if has_own_repr else self._expression()
+
+    @property
+    def binding(self) -> list[str]:
+        """Its scope and filters, as arguments."""
+        return [
+            *([] if self.scope is None else [f"scope={self.scope!r}"]),
+            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
+        ]
+
+    def _expression(self) -> str:
+        """How it is written, without its scope and filters."""
         return f"{type(self).__name__}(top_k={self.top_k})"
 
+    def __repr__(self) -> str:
+        return bound_expression(self._expression(), self)
 
-def _telling(report: Callable[[SearchResult], None], top_k: int | None) -> OnPartial:
-    return lambda hits: report(SearchResult(hits[:top_k]))
+
+def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
+    return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
 
 
 def _embed_models(retriever: object) -> set[int]:

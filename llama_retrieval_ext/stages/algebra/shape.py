@@ -1,6 +1,6 @@
 """The shape of a composite, and the views of it: every one is derived from `children_of`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -19,19 +19,31 @@ class Shaped:
         """The retrievers it asks, in their order."""
         return ()
 
+    @property
+    def leg_names(self) -> Sequence[str | None]:
+        """The names that its children were given, one a child; None where it is the child's own."""
+        return ()
+
+    @property
+    def binding(self) -> Sequence[str]:
+        """What it is bound to, as arguments: scope and filters."""
+        return ()
+
     def outline(self) -> str:
         """The composite as a tree, a line each."""
-        return "\n".join([self.label, *_branch_lines(self.children)])
+        from llama_retrieval_ext.display.pipeline import outline  # noqa: PLC0415 - a view
+
+        return outline(self)
+
+    def mermaid(self) -> str:
+        """The composite as a Mermaid flow chart, from the query's end to the result's."""
+        from llama_retrieval_ext.display.pipeline import mermaid  # noqa: PLC0415 - a view
+
+        return mermaid(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """What a notebook shows: the chart where it can draw one, else the tree."""
         return {"text/plain": self.outline(), "text/vnd.mermaid": self.mermaid()}
-
-    def mermaid(self) -> str:
-        """The composite as a Mermaid flow chart, from the query's end to the result's."""
-        lines = ["flowchart BT"]
-        _add_mermaid(self, lines)
-        return "\n".join(lines)
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
@@ -47,7 +59,29 @@ def name_of(retriever: BaseRetriever) -> str:
 
 def label_of(retriever: object) -> str:
     """What a retriever is, in a line."""
-    return retriever.label if isinstance(retriever, Shaped) else type(retriever).__name__
+    if not isinstance(retriever, Shaped):
+        return type(retriever).__name__
+    bound = ", ".join(retriever.binding)
+    return f"{retriever.label} [{bound}]" if bound else retriever.label
+
+
+def leg_names_of(retriever: object) -> Sequence[str | None]:
+    """The names that the children of a retriever were given; none for a foreign one."""
+    return retriever.leg_names if isinstance(retriever, Shaped) else ()
+
+
+def bound_expression(text: str, shaped: Shaped) -> str:
+    """How a composite is written, with what it is bound to among its arguments.
+
+    Args:
+        text: How it is written without.
+        shaped: What it is bound to, and its class.
+    """
+    if not shaped.binding:
+        return text
+    bound, kind = ", ".join(shaped.binding), type(shaped).__name__
+    is_call = text.startswith(f"{kind}(") and text.endswith(")")
+    return f"{text[:-1]}, {bound})" if is_call else f"{kind}({text}, {bound})"
 
 
 def expression(part: object) -> str:
@@ -56,21 +90,3 @@ def expression(part: object) -> str:
     if mute or isinstance(part, BaseNodePostprocessor):
         return f"{type(part).__name__}()"
     return repr(part)
-
-
-def _branch_lines(children: Sequence[object]) -> Iterator[str]:
-    for place, child in enumerate(children, start=1):
-        last = place == len(children)
-        yield ("└─ " if last else "├─ ") + label_of(child)
-        for line in _branch_lines(children_of(child)):
-            yield ("   " if last else "│  ") + line
-
-
-def _add_mermaid(node: object, lines: list[str]) -> str:
-    own = f"n{len(lines)}"
-    text = label_of(node).replace('"', "#quot;")
-    lines.append(f'    {own}["{text}"]')
-    for child in children_of(node):
-        below = _add_mermaid(child, lines)
-        lines.append(f"    {below} --> {own}")
-    return own

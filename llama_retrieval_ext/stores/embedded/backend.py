@@ -33,7 +33,7 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
 
     """
 
-    engine = "qdrant-edge"
+    engine = "embedded"
 
     @property
     def capabilities(self) -> Capabilities:

@@ -106,7 +106,7 @@ def test_a_condition_the_engine_cannot_evaluate_is_refused_before_anything_is_as
 
 def test_it_describes_itself(backend: EmbeddedBackend) -> None:
     about = backend.describe()
-    assert about["engine"] == "qdrant-edge"
+    assert about["engine"] == "embedded"
     assert about["nodes"] == 12
     assert about["distance"] == "cosine"
     assert about["path"] == ":memory:"
