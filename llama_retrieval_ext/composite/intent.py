@@ -154,6 +154,11 @@ class IntentAdaptive(Refine):
         self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
         self.selector.check(self._choices)
 
+    @property
+    def adds(self) -> bool:
+        """Whether a stage of a profile does."""
+        return any(stage.adds for profile in self.profiles.values() for stage in profile.refine)
+
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the ranking as the profile refines it."""
         chosen = yield from self._selection(query)

@@ -83,7 +83,7 @@ def plan_of(plan: Plan[T], function: str) -> Plan[T]:
     Raises:
         ConfigurationError: It is no generator.
     """
-    if isinstance(plan, Generator):
+    if hasattr(plan, "send"):
         return plan
     name = function.rpartition(".")[2].removesuffix("_plan")
     raise ConfigurationError(

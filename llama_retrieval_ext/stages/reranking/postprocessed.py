@@ -8,6 +8,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.children import visible
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
@@ -50,6 +51,7 @@ class Postprocessed(Refine):
 
     Raises:
         ConfigurationError: An argument is of another type.
+        ExecutionError: While a query is answered: the postprocessor returns no list of hits.
         ScoreError: While a query is answered: a score is not finite, or not of its kind.
     """
 
@@ -92,7 +94,10 @@ class Postprocessed(Refine):
             lambda: worker.postprocess_nodes(given, asked),
             (lambda: worker.apostprocess_nodes(given, asked)) if is_async else None,
         )
-        ranking = ranking_of(found, f"{self._name}.postprocess_nodes")
+        try:
+            ranking = ranking_of(found, f"{self._name}.postprocess_nodes")
+        except ConfigurationError as error:  # a defect of the postprocessor, not of who uses it
+            raise ExecutionError(str(error)) from error
         before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}
         lowest = min((hit.score for hit in hits if hit.score is not None), default=None)
         added = self._added([hit for hit in ranking if hit.node.node_id not in before], query)

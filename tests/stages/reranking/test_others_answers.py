@@ -10,7 +10,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext import RRF, LongContextReorder, RerankChain, RerankRetriever, Top
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.errors import CompositionError, ExecutionError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -131,3 +131,22 @@ def test_a_reorder_gets_no_more_hits_than_are_asked_for(searched: Searched) -> N
     for reorder in (TheirReorder(), LongContextReorder()):
         result = searched(SOURCE >> reorder, Query("q", top_k=2))
         assert set(node_ids(result.hits)) == {"a", "b"}
+
+
+class Speechless(BaseNodePostprocessor):
+    """Forgets its return statement."""
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return None  # type: ignore[return-value]
+
+
+def test_a_postprocessor_that_returns_no_list_fails_and_the_chain_goes_on(
+    searched: Searched,
+) -> None:
+    with pytest.raises(ExecutionError, match=r"Speechless.postprocess_nodes must return a list"):
+        searched(SOURCE >> Speechless(), "annual leave")
+    result = searched(SOURCE >> RerankChain(Speechless(), RuleRerank()), "annual leave")
+    assert node_ids(result.hits)[0] == "b"
+    assert [part.where for part in result.degraded] == ["Speechless"]
