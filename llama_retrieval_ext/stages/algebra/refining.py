@@ -1,7 +1,7 @@
 """Runs refining stages, ours and others', and checks the rankings that they return."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from llama_index.core.schema import NodeWithScore
@@ -50,19 +50,23 @@ def checked(stage: Refine, found: object, hits: Sequence[Hit]) -> list[Hit]:
         ScoreError: A score is not finite.
     """
     ranking = ranking_of(found, f"{type(stage).__name__}.refine_plan")
-    before = {hit.node.node_id: (place, hit) for place, hit in enumerate(hits)}
+    # No pair a hit: thousands of these wake the garbage collector.
+    places = {hit.node.node_id: place for place, hit in enumerate(hits)}
     kept: dict[str, Hit] = {}
     for hit in ranking:
         node_id = hit.node.node_id
         if node_id not in kept:
-            known = before.get(node_id)
-            if known is None and not stage.adds:
+            place = places.get(node_id)
+            if place is None and not stage.adds:
                 raise ExecutionError(
                     f"{stage!r} returned node {node_id!r}, which was not in the ranking; a Refine "
                     "only drops, rescores and reorders hits: write a Retriever to find others"
                 )
-            kept[node_id] = _scored(stage, hit, None if known is None else known[1])
-    return _best_first(list(kept.values()), before) if stage.keeps_order else list(kept.values())
+            kept[node_id] = _scored(stage, hit, None if place is None else hits[place])
+    if not stage.keeps_order:
+        return list(kept.values())
+    before = [places.get(node_id, len(hits)) for node_id in kept]
+    return _best_first(list(kept.values()), before, hits)
 
 
 def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
@@ -85,16 +89,16 @@ def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
     return before.model_copy(update={"node": hit.node, "score": hit.score})
 
 
-def _best_first(ranking: list[Hit], before: Mapping[str, tuple[int, Hit]]) -> list[Hit]:
+def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) -> list[Hit]:
+    """The ranking with scores that fall; the places are those that its hits had before."""
     scores = [hit.score for hit in ranking if hit.score is not None]
     falls = all(first >= second for first, second in pairwise(scores))
     if falls or len(scores) < len(ranking):
         return ranking
-    places = [before.get(hit.node.node_id, (len(before), None)) for hit in ranking]
-    if any(first[0] > second[0] for first, second in pairwise(places)):
+    if any(first > second for first, second in pairwise(places)):
         return in_order(ranking)
     is_rescored = any(
-        was is not None and was.score != hit.score
-        for hit, (_, was) in zip(ranking, places, strict=True)
+        place < len(hits) and hits[place].score != hit.score
+        for hit, place in zip(ranking, places, strict=True)
     )
     return ordered(ranking) if is_rescored else ranking

@@ -1,6 +1,6 @@
 """Diversity: hits that are relevant and do not repeat each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -87,16 +87,20 @@ class MMR(Reranker):
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the picks."""
-        stored = yield from stored_embeddings(hits, self.store, self.embed_model)
-        missing = [hit for hit in hits if hit.node.node_id not in stored]
-        made: Mapping[str, Vector] = {}
-        if missing:
-            made = yield from text_embeddings(missing, self._model(missing[0]))
+        carried = [hit.node.embedding for hit in hits]
+        bare = [hit for hit, vector in zip(hits, carried, strict=True) if vector is None]
+        known = yield from stored_embeddings(bare, self.store, self.embed_model)
         # An embedding that the query came with is of the model of the stored ones.
-        asked = query if stored else replace(query, embedding=None)
+        is_stored = bool(known) or len(bare) < len(hits)
+        missing = [hit for hit in bare if hit.node.node_id not in known]
+        if missing:
+            known.update((yield from text_embeddings(missing, self._model(missing[0]))))
+        asked = query if is_stored else replace(query, embedding=None)
         question = yield from self._question(asked, hits)
-        known = {**stored, **made} if made else stored
-        vectors = [known[hit.node.node_id] for hit in hits]
+        vectors = [
+            known[hit.node.node_id] if vector is None else vector
+            for hit, vector in zip(hits, carried, strict=True)
+        ]
         picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
         return reranked(hits, picks, by="MMR")
 

@@ -1,4 +1,4 @@
-"""Embeddings of hits: those the nodes carry, those in stores, and those made of their text."""
+"""Embeddings of hits: those in stores, and those made of their text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -22,10 +22,10 @@ EmbeddingSource: TypeAlias = BasePydanticVectorStore | EmbeddingLookup
 def stored_embeddings(
     hits: Sequence[Hit], source: EmbeddingSource | None, model: BaseEmbedding | None = None
 ) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings that exist: of the nodes, and where they have none, of stores.
+    """The plan for the embeddings that stores have.
 
     Args:
-        hits: Whose embeddings.
+        hits: Whose embeddings; nodes that carry theirs need not be looked up.
         source: A store or a function; None for the stores that the hits were found in.
         model: The model that the embeddings must be of; None for any.
 
@@ -35,21 +35,12 @@ def stored_embeddings(
     Raises:
         ConfigurationError: The source cannot give nodes by id.
     """
-    known: dict[str, Vector] = {}
-    missing: list[Hit] = []
-    for hit in hits:
-        vector = hit.node.embedding
-        if vector is None:
-            missing.append(hit)
-        else:
-            known[hit.node.node_id] = vector
-    # Never with no ids at all: to some stores that means every node there is.
-    if source is not None and missing:
-        found: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in missing])
-        known.update(found)
-    elif missing:
-        known.update((yield from origin_embeddings(missing, model)))
-    return known
+    if not hits:  # to some stores no ids at all mean every node there is
+        return {}
+    if source is None:
+        return (yield from origin_embeddings(hits, model))
+    found: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in hits])
+    return {**found}
 
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
