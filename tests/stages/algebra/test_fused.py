@@ -402,11 +402,11 @@ def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
 def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriever]) -> None:
-    breaker = CircuitBreaker(failures=1, rest_s=60)
+    breaker = CircuitBreaker(failures=1, reset_s=60)
     fused = branches(Leg("down", broken("down"), breaker=breaker), good("good")) >> RRF()
     fused.retrieve("query")
     assert breaker.is_open
     copied = again(fused)
     assert node_ids(copied.retrieve("query")) == node_ids(fused.retrieve("query"))
     assert isinstance(copied, Fused)
-    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.rest_s) == (1, 60)
+    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.reset_s) == (1, 60)
