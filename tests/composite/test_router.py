@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
@@ -18,6 +20,7 @@ from llama_index.core.selectors import (
 from llama_index.core.tools import RetrieverTool, ToolMetadata
 
 from llama_retrieval_ext.composite.routing.cascade import CascadeSelector
+from llama_retrieval_ext.composite.routing.embedding_selector import EmbeddingSelector
 from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
@@ -313,9 +316,9 @@ LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
     "in range and out of it": ("9, 2", ["code"], False),
     "in Chinese": ("选择第2个来源", ["code"], False),
     "a fraction": ("Between 1.5 and 2.5", ["food"], True),
-    "none": ("none", ["food"], True),
-    "none of them": ("None of 1, 2 or 3 fits.", ["food"], True),
-    "none in Chinese": ("没有, 3 个都不合适", ["food"], True),
+    "none": ("none", ["food"], False),
+    "none of them": ("None of 1, 2 or 3 fits.", ["food"], False),
+    "none in Chinese": ("没有, 3 个都不合适", ["food"], False),
     "prose without a number": ("The second one.", ["food"], True),
     "nothing": ("", ["food"], True),
     "thoughts alone": ("<think>hmm, 1?", ["food"], True),
@@ -387,6 +390,85 @@ def test_r7_a_blocking_selector_leaves_the_event_loop_free() -> None:
     router = RouterRetriever(Blocks(1), routes())
     result = asyncio.run(met_by_the_loop(router, meeting))
     assert result.degraded == ()
+
+
+class Late(TheirPicks):
+    """Picks after so long, in either way."""
+
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        time.sleep(0.3)
+        return super()._select(choices, query)
+
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        await asyncio.sleep(0.3)
+        return super()._select(choices, query)
+
+
+LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
+    "LlamaIndex's": lambda: Late(1),
+    "by embedding": lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.3)),
+    "by an LLM": lambda: LLMSelector(ScriptedLLM([(0.3, "2")])),
+    "a cascade": lambda: CascadeSelector(Late(1), Late(1)),
+}
+
+
+@pytest.mark.parametrize("make", LATE.values(), ids=LATE)
+def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
+    make: Callable[[], Selector | BaseSelector], searched: Searched
+) -> None:
+    router = RouterRetriever(make(), routes(), fallback="food")
+    result = searched(router, Query("query", timeout_s=0.2))
+    assert names(result) == ["food"]
+    assert node_ids(result.hits) == ["food", "shared"]
+    assert all("did not answer within" in part.reason for part in result.degraded)
+    assert result.degraded
+
+
+def test_a_selector_that_is_late_leaves_time_for_the_next_of_its_cascade(
+    searched: Searched,
+) -> None:
+    llm = ScriptedLLM([(0.05, "2")])
+    cascade = CascadeSelector(Late(0), LLMSelector(llm))
+    result = searched(
+        RouterRetriever(cascade, routes(), fallback="food"), Query("query", timeout_s=0.4)
+    )
+    assert names(result) == ["code"]
+    assert [part.where for part in result.degraded] == ["Late()"]
+
+
+def test_a_cascade_takes_selectors_of_llama_index_as_they_are(searched: Searched) -> None:
+    rules = RuleSelector([RouteRule("food", any_of=["lunch"])])
+    router = RouterRetriever(CascadeSelector(rules, TheirPicks(1)), routes())
+    assert names(searched(router, "lunch")) == ["food"]
+    assert names(searched(router, "anything else")) == ["code"]
+
+
+def test_an_async_selector_is_awaited() -> None:
+    class Awaits(TheirPicks):
+        def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+            raise AssertionError("the blocking way of a selector that has an async one")
+
+        async def _aselect(
+            self, choices: Sequence[ToolMetadata], query: QueryBundle
+        ) -> SelectorResult:
+            await asyncio.sleep(0)
+            threads.append(get_ident())
+            return super()._select(choices, query)
+
+    threads: list[int] = []
+    result = asyncio.run(RouterRetriever(Awaits(1), routes()).asearch("query"))
+    assert names(result) == ["code"]
+    assert threads == [get_ident()]
+
+
+def test_an_answer_that_no_route_fits_is_kept_as_any_other(searched: Searched) -> None:
+    llm = ScriptedLLM(["none"])
+    router = RouterRetriever(LLMSelector(llm), routes(), fallback="food")
+    for _ in range(2):
+        result = searched(router, "quantum chromodynamics")
+        assert names(result) == ["food"]
+        assert result.degraded == ()
+    assert len(llm.prompts) == 1
 
 
 def test_a_cascade_of_selectors_routes(searched: Searched) -> None:

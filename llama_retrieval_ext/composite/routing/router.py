@@ -13,14 +13,13 @@ from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.arguments import check_count, of_type
-from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
-from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
+from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector, as_selector
+from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
-from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.branches import leg_of, unique_legs
@@ -93,11 +92,9 @@ class RouterRetriever(Retriever):
         del llm
         self._verbose = verbose
         self.object_map = objects_by_id(objects, object_map)
-        if isinstance(selector, BaseSelector):
-            selector = ForeignSelector(selector)
-        self.selector = of_type(selector, Selector, "selector")
+        self.selector = as_selector(selector, "selector")
         self.legs, self.choices = _routes(retriever_tools)
-        selector.check(self.choices)
+        self.selector.check(self.choices)
         self.fallback = fallback
         self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
         self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
@@ -155,7 +152,7 @@ class RouterRetriever(Retriever):
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
         try:
-            found = yield from step(repr(self.selector), self.selector.select(query, self.choices))
+            found = yield from selected(self.selector, query, self.choices)
             selections = self._checked(found)
         except MISTAKES:
             raise
