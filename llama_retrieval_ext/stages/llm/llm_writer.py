@@ -26,7 +26,7 @@ T = TypeVar("T")
 # A hundred words take most models a few seconds; who searches does not wait much longer.
 LLM_TIMEOUT_S = 10.0
 # What is left of the query's time must also do for the retrieval behind.
-_SHARE = 0.5
+BEFORE_RETRIEVAL = 0.5
 _SHOWN = 80
 
 
@@ -49,7 +49,8 @@ class LLMWriter:
             within it.
         cache: What it has said.
         breaker: Leaves it alone while it keeps failing.
-        share: Its part of what is left of the query's time; the rest is for what comes behind.
+        share: How much of what is left of the query's time it may take: half where a retrieval
+            follows, all of it where nothing does; the driver keeps some for the answer.
 
     Raises:
         ConfigurationError: There is no LLM, or a number is out of range.
@@ -60,7 +61,7 @@ class LLMWriter:
     max_tokens: int | None = None
     cache: AnswerCache = field(default_factory=AnswerCache)
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
-    share: float = _SHARE
+    share: float = BEFORE_RETRIEVAL
 
     def __post_init__(self) -> None:
         if not isinstance(self.llm, LLM):
