@@ -64,7 +64,7 @@ class HybridRetriever(StoreRetriever):
         fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
             name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
             its last candidate to 1 for its first (see below), which no engine has for
-            ``pushdown``.
+            ``pushdown``. Its ``min_success=2`` makes the failure of either search an error.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
             weights in the fusion. 1.0 and 0.0 switch the other leg off.
         candidates: How many hits each leg is asked for, at least; more candidates make the fusion
@@ -117,6 +117,12 @@ class HybridRetriever(StoreRetriever):
         self._by_default = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
+        searches = sum(weight > 0 for weight in self.weights.values())
+        if (self.fusion.min_success or 0) > searches:
+            raise ConfigurationError(
+                f"{self.fusion!r} needs more searches than there are, {searches}; "
+                "leave min_success out, or give both searches a weight"
+            )
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
         self._by_ids = ids_first(self.backend) if self.backend.capabilities.ids_first else None
@@ -254,7 +260,8 @@ class HybridRetriever(StoreRetriever):
 
     def _side_by_side(self, query: Query, top_k: int) -> Plan[Rankings]:
         asks = [Ask(leg, query.for_child(), top_k) for leg in self._legs]
-        answers = yield from ask(asks)
+        least = self.fusion.min_success
+        answers = yield from ask(asks, min_success=1 if least is None else least)
         return {
             each.leg.name: answer
             for each, answer in zip(asks, answers, strict=True)

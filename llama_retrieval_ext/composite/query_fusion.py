@@ -57,7 +57,8 @@ class QueryFusionRetriever(Fused):
         objects: Index nodes with what they stand for.
         object_map: What index nodes stand for, by id.
         retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
-        min_success: How many legs must answer.
+        min_success: How many legs must answer, or the query fails; None for what a `Fusion` given
+            as ``mode`` says, or else 1.
 
     Raises:
         ConfigurationError: An argument cannot work, or ``num_queries`` is above 1 without an LLM.
@@ -78,7 +79,7 @@ class QueryFusionRetriever(Fused):
         object_map: Mapping[str, object] | None = None,
         retriever_weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
-        min_success: int = 1,
+        min_success: int | None = None,
         name: str = "fusion",
     ) -> None:
         del use_async  # both of its values describe what happens anyway

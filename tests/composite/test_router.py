@@ -9,6 +9,7 @@ from threading import get_ident
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import MockLLM
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
@@ -238,6 +239,25 @@ def test_r5_when_all_routes_fail_the_query_fails(picks: list[str], searched: Sea
     given = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
     with pytest.raises(TooFewLegsError, match="down"):
         searched(RouterRetriever(Picks(picks), given), "query")
+
+
+def test_fewer_answers_than_min_success_have_the_other_routes_asked_as_well(
+    searched: Searched,
+) -> None:
+    given = {**routes(), "broken": Route(broken(), "nothing")}
+    router = RouterRetriever(Picks(["broken", "code"]), given, fusion=RRF(min_success=2))
+    result = searched(router, "query")
+    assert names(result) == ["broken", "code", "leave", "food"]
+    assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
+    two = {"one": Route(broken(), ""), "two": Route(broken(), ""), "code": routes()["code"]}
+    with pytest.raises(TooFewLegsError, match="1 of 3 routes answered, at least 2 must"):
+        searched(RouterRetriever(Picks(["one", "two"]), two, fusion=RRF(min_success=2)), "query")
+
+
+def test_r5_a_callback_manager_is_taken() -> None:
+    manager = CallbackManager([])
+    router = RouterRetriever(Picks(["code"]), routes(), callback_manager=manager)
+    assert router.callback_manager is manager
 
 
 def test_r5_a_route_that_hangs_costs_its_time_and_no_more(searched: Searched) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.arguments import check_count
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
 from llama_retrieval_ext.stages.algebra.operand import Operand
@@ -28,11 +29,23 @@ class Unfused(Operand):
         legs: At least one; their names are unique.
         rewrites: What happens to the query before it reaches the legs.
         fan_out: Makes several queries of it; each goes to every leg.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
     """
 
     legs: tuple[Leg, ...]
     rewrites: tuple[Rewrite, ...] = ()
     fan_out: FanOut | None = None
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_success is None:
+            return
+        if check_count(self.min_success, "min_success", least=0) > len(self.legs):
+            raise ConfigurationError(
+                f"min_success must be between 0 and the number of legs, {len(self.legs)}, "
+                f"got {self.min_success}"
+            )
 
     @overload
     def __rshift__(self, other: Fusion) -> "Fused": ...
@@ -55,10 +68,14 @@ class Unfused(Operand):
             )
 
     def __repr__(self) -> str:
-        legs = " | ".join(expression(leg.retriever) for leg in self.legs)
+        inside = [expression(leg.retriever) for leg in self.legs]
+        if self.min_success is None:
+            legs = f"({' | '.join(inside)})"
+        else:
+            legs = f"branches({', '.join(inside)}, min_success={self.min_success})"
         before = [repr(stage) for stage in self.rewrites]
         before += [] if self.fan_out is None else [repr(self.fan_out)]
-        return " >> ".join([*before, f"({legs})"])
+        return " >> ".join([*before, legs])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -76,20 +93,30 @@ class Branches(Unfused):
         return beside(other, self)
 
 
-def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> Branches:
+def branches(
+    *retrievers: BaseRetriever | Leg,
+    min_success: int | None = None,
+    **named: BaseRetriever | Leg,
+) -> Branches:
     """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+
+    A leg that fails is left out of the answer, which is then marked degraded. ``Leg(required=True)``
+    makes the failure of one leg, and ``min_success`` of too many, the failure of the query.
 
     Args:
         retrievers: Named after themselves; a repeated name is numbered.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
         named: Under the names given, a leg too.
 
     Raises:
         CompositionError: There is none.
+        ConfigurationError: ``min_success`` is below 0 or above the number of legs.
     """
     legs = [*retrievers, *(leg_of(part, name=name) for name, part in named.items())]
     if not legs:
         raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
-    return Branches(unique_legs(legs))
+    return Branches(unique_legs(legs), min_success=min_success)
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:

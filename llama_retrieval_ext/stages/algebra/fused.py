@@ -1,12 +1,12 @@
 """Legs and the fusion behind them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
@@ -34,7 +34,8 @@ class Fused(Retriever):
         branches: The legs.
         fusion: How their rankings become one.
         top_k: How many hits to return when the query does not say; None for all.
-        min_success: How many legs must answer.
+        min_success: How many legs must answer, or the query fails; None for what the fusion or the
+            branches say, or else 1.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces and ``Hit.source``.
 
@@ -50,21 +51,18 @@ class Fused(Retriever):
         fusion: Fusion,
         *,
         top_k: int | None = None,
-        min_success: int = 1,
+        min_success: int | None = None,
         filters: MetadataFilters | None = None,
         name: str = FUSION,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
+        if min_success is not None:
+            branches = replace(branches, min_success=min_success)
         self.branches = branches
         self.fusion = fusion
-        self.min_success = min_success
+        self.min_success = _min_success(branches, fusion)
         legs = branches.legs
         _check_order(legs, fusion)
-        if check_count(min_success, "min_success", least=0) > len(legs):
-            raise ConfigurationError(
-                f"min_success must be between 0 and the number of legs, {len(legs)}, "
-                f"got {min_success}"
-            )
         self.weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
@@ -90,7 +88,7 @@ class Fused(Retriever):
         """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
         own = (self.top_k, self.filters, self.scope)
         named = self.name != FUSION or self.requires_scope
-        return not named and self.min_success == 1 and own == (None, None, None)
+        return not named and own == (None, None, None)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)
@@ -148,6 +146,18 @@ class Fused(Retriever):
 
     def __repr__(self) -> str:
         return f"{self.branches!r} >> {self.fusion!r}"
+
+
+def _min_success(branches: Unfused, fusion: Fusion) -> int:
+    """How many legs must answer: what the branches say, or the fusion, or else 1."""
+    said = [each.min_success for each in (branches, fusion) if each.min_success is not None]
+    if len(set(said)) > 1:
+        raise ConfigurationError(
+            f"min_success is {branches.min_success} for the legs and {fusion.min_success} in "
+            f"{fusion!r}; give it once"
+        )
+    replace(branches, min_success=next(iter(said), 1))  # checks it against the number of legs
+    return next(iter(said), 1)
 
 
 def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
@@ -87,6 +88,13 @@ class Fusion(Operand, ABC):
     # By leg name, or in the order of the legs; None for the weights of the legs. A field of the
     # subclasses' dataclasses.
     weights: Weights
+    # How many legs must answer; None for what the legs say, or else 1. A field of the subclasses'
+    # dataclasses as well.
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_success is not None:
+            check_count(self.min_success, "min_success", least=0)
 
     @abstractmethod
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
