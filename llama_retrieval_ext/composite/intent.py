@@ -12,7 +12,7 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.composite.routing.selector import Selector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Unfused, branches
+from llama_retrieval_ext.stages.algebra.branches import Unfused, branches, named_legs
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -153,7 +153,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             raise ConfigurationError(
                 f"the legs must be a | b, or a mapping of names to retrievers, got {legs!r}"
             )
-        sides = legs if isinstance(legs, Unfused) else branches(**legs)
+        sides = legs if isinstance(legs, Unfused) else branches(*named_legs(legs))
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
             for intent, profile in chosen.items()

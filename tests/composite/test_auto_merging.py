@@ -187,9 +187,7 @@ def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
 
 def test_a_docstore_with_an_async_batch_call_is_awaited() -> None:
     class Awaited(SimpleDocumentStore):
-        async def aget_nodes(
-            self, node_ids: list[str], raise_error: bool = True
-        ) -> list[BaseNode]:
+        async def aget_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
             calls.append(sorted(node_ids))
             return await super().aget_nodes(node_ids, raise_error)
 

@@ -208,10 +208,10 @@ def test_b7_a_retriever_that_names_its_parameter_otherwise_answers(
     fused: Composite, search: Search
 ) -> None:
     class Otherwise(FakeRetriever):
-        def _retrieve(self, q: QueryBundle) -> list[NodeWithScore]:  # type: ignore[override]
+        def _retrieve(self, q: QueryBundle) -> list[NodeWithScore]:
             return super()._retrieve(q)
 
-        async def _aretrieve(self, q: QueryBundle) -> list[NodeWithScore]:  # type: ignore[override]
+        async def _aretrieve(self, q: QueryBundle) -> list[NodeWithScore]:
             return super()._retrieve(q)
 
     result = search(fused(Otherwise([("a", 0.5)])), "query")

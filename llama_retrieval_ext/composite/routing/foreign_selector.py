@@ -94,4 +94,6 @@ def _awaits(method: Callable[..., object]) -> bool:
     Every LlamaIndex selector must have ``_aselect``; that of many only calls ``_select``.
     """
     code = getattr(unwrap(method), "__code__", None)
-    return code is None or any(each.opname == "GET_AWAITABLE" for each in dis.get_instructions(code))
+    return code is None or any(
+        each.opname == "GET_AWAITABLE" for each in dis.get_instructions(code)
+    )

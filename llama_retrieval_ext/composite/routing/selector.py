@@ -8,7 +8,6 @@ from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.query import Query
 
-
 # Of the query's time; the rest is for the routes.
 _SHARE = 0.5
 

@@ -1,6 +1,6 @@
 """Retrievers side by side, waiting for a fusion."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
@@ -100,8 +100,9 @@ def branches(
 ) -> Branches:
     """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
 
-    A leg that fails is left out of the answer, which is then marked degraded. ``Leg(required=True)``
-    makes the failure of one leg, and ``min_success`` of too many, the failure of the query.
+    A leg that fails is left out of the answer, which is then marked degraded. With
+    ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too
+    many do.
 
     Args:
         retrievers: Named after themselves; a repeated name is numbered.
@@ -113,10 +114,15 @@ def branches(
         CompositionError: There is none.
         ConfigurationError: ``min_success`` is below 0 or above the number of legs.
     """
-    legs = [*retrievers, *(leg_of(part, name=name) for name, part in named.items())]
+    legs = [*retrievers, *named_legs(named)]
     if not legs:
         raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
     return Branches(unique_legs(legs), min_success=min_success)
+
+
+def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
+    """Legs under the names of a mapping."""
+    return [leg_of(part, name=name) for name, part in retrievers.items()]
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:

@@ -59,13 +59,16 @@ class Fused(Retriever):
         if min_success is not None:
             branches = replace(branches, min_success=min_success)
         self.branches = branches
-        self.fusion = fusion
-        self.min_success = _min_success(branches, fusion)
-        legs = branches.legs
-        _check_order(legs, fusion)
-        self.weights = resolved_weights(
+        _check_order(branches.legs, fusion)
+        self._fuse_by(fusion)
+
+    def _fuse_by(self, fusion: Fusion) -> None:
+        legs = self.branches.legs
+        weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
+        self.min_success = _min_success(self.branches, fusion)
+        self.fusion, self.weights = fusion, weights
 
     @property
     def legs(self) -> tuple[Leg, ...]:

@@ -93,6 +93,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         """The plan for a query that is not blank and carries filters, scope and ``top_k``."""
 
+    @property
+    def similarity_top_k(self) -> int | None:
+        """LlamaIndex's name of ``top_k``."""
+        return self.top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, top_k: int) -> None:
+        self.top_k = check_top_k(top_k)
+
     def for_scope(self, scope: Scope) -> Self:
         """A copy that sees only this scope; it shares everything else with the original.
 

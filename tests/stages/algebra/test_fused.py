@@ -13,7 +13,12 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError, ScoreError, TooFewLegsError
+from llama_retrieval_ext.errors import (
+    CompositionError,
+    ConfigurationError,
+    ScoreError,
+    TooFewLegsError,
+)
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
