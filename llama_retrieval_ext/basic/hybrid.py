@@ -17,7 +17,13 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.fusion import FusedId, Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    FusedId,
+    Fusion,
+    Weights,
+    resolved_min_success,
+    resolved_weights,
+)
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.collapse import Collapse
@@ -64,7 +70,7 @@ class HybridRetriever(StoreRetriever):
         fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
             name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
             its last candidate to 1 for its first (see below), which no engine has for
-            ``pushdown``. Its ``min_success=2`` makes the failure of either search an error.
+            ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
             weights in the fusion. 1.0 and 0.0 switch the other leg off.
         candidates: How many hits each leg is asked for, at least; more candidates make the fusion
@@ -76,6 +82,8 @@ class HybridRetriever(StoreRetriever):
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
             any number.
+        min_success: How many of the searches must answer: with 2, the query fails when either does.
+            None for what the fusion says, or else 1.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are the fusion's; see there.
@@ -109,6 +117,7 @@ class HybridRetriever(StoreRetriever):
         candidates: int = 100,
         pushdown: bool = False,
         collapse: Collapse | None = None,
+        min_success: int | None = None,
         name: str = "hybrid",
     ) -> None:
         super().__init__(store, embed_model, top_k=top_k, filters=filters, scope=scope, name=name)
@@ -117,12 +126,6 @@ class HybridRetriever(StoreRetriever):
         self._by_default = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
-        searches = sum(weight > 0 for weight in self.weights.values())
-        if (self.fusion.min_success or 0) > searches:
-            raise ConfigurationError(
-                f"{self.fusion!r} needs more searches than there are, {searches}; "
-                "leave min_success out, or give both searches a weight"
-            )
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
         self._by_ids = ids_first(self.backend) if self.backend.capabilities.ids_first else None
@@ -130,6 +133,7 @@ class HybridRetriever(StoreRetriever):
         if pushdown:
             self._check_native()
         self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
+        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self.collapse is None:
@@ -163,11 +167,13 @@ class HybridRetriever(StoreRetriever):
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
 
     def _told(self) -> list[str]:
+        by_itself = self.min_success != 1 and self.fusion.min_success is None
         is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
         return [
             *([] if self._by_default else [f"fusion={self.fusion!r}"]),
             *([f"weights={self.weights}"] if is_weighed else []),
             *(["pushdown=True"] if self.pushdown else []),
+            *([f"min_success={self.min_success}"] if by_itself else []),
             *super()._told(),
         ]
 
@@ -260,8 +266,7 @@ class HybridRetriever(StoreRetriever):
 
     def _side_by_side(self, query: Query, top_k: int) -> Plan[Rankings]:
         asks = [Ask(leg, query.for_child(), top_k) for leg in self._legs]
-        least = self.fusion.min_success
-        answers = yield from ask(asks, min_success=1 if least is None else least)
+        answers = yield from ask(asks, min_success=self.min_success)
         return {
             each.leg.name: answer
             for each, answer in zip(asks, answers, strict=True)

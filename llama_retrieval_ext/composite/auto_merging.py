@@ -10,6 +10,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_retrieval_ext.arguments import is_number, of_type
@@ -201,7 +202,7 @@ class AutoMergingRetriever(Retriever):
         """The calls that read nodes: one, or some side by side where one would read in a row."""
         store, kind = self.docstore, type(self.docstore)
         one_call = (
-            kind is SimpleDocumentStore  # in memory
+            _is_in_memory(store)
             or kind.get_nodes is not BaseDocumentStore.get_nodes
             or kind.aget_nodes is not BaseDocumentStore.aget_nodes
         )
@@ -220,6 +221,12 @@ class AutoMergingRetriever(Retriever):
     def __repr__(self) -> str:
         inside = expression(self.source)
         return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"
+
+
+def _is_in_memory(store: BaseDocumentStore) -> bool:
+    return (
+        type(store) is SimpleDocumentStore and type(store._kvstore) is SimpleKVStore  # noqa: SLF001 - it has no public name
+    )
 
 
 def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:

@@ -86,15 +86,16 @@ def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
-def test_min_success_of_its_fusion_makes_the_failure_of_a_search_an_error(
-    *, one_round_trip: bool
-) -> None:
+def test_min_success_makes_the_failure_of_a_search_an_error(*, one_round_trip: bool) -> None:
     capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
     backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
     model = FakeEmbedding(fail=ConnectionError("no model"))
     assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded
-    both = HybridRetriever(backend, embed_model=model, fusion=RRF(min_success=2))
-    with pytest.raises(TooFewLegsError, match="no model"):
-        both.retrieve("annual leave")
-    with pytest.raises(ConfigurationError, match="more searches than there are, 1"):
-        HybridRetriever(backend, embed_model=model, fusion=RRF(min_success=2), alpha=1.0)
+    for both in (
+        HybridRetriever(backend, embed_model=model, min_success=2),
+        HybridRetriever(backend, embed_model=model, fusion=RRF(min_success=2)),
+    ):
+        with pytest.raises(TooFewLegsError, match="no model"):
+            both.retrieve("annual leave")
+    with pytest.raises(ConfigurationError, match="the number of legs, 1, got 2"):
+        HybridRetriever(backend, embed_model=model, min_success=2, alpha=1.0)

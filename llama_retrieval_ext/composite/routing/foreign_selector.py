@@ -85,7 +85,7 @@ def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
     """
     if isinstance(selector, BaseSelector):
         return ForeignSelector(selector)
-    return of_type(selector, Selector, what, instead="or a LlamaIndex selector")
+    return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")
 
 
 def _awaits(method: Callable[..., object]) -> bool:

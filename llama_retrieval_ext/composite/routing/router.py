@@ -24,7 +24,7 @@ from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.branches import leg_of, unique_legs
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
@@ -104,12 +104,7 @@ class RouterRetriever(Retriever):
         self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
         self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
         self.weigh_by_confidence = weigh_by_confidence
-        self.min_success = 1 if self.fusion.min_success is None else self.fusion.min_success
-        if self.min_success > len(self.legs):
-            raise ConfigurationError(
-                f"{self.fusion!r} needs min_success={self.min_success} routes, "
-                f"and there are {len(self.legs)}"
-            )
+        self.min_success = resolved_min_success(None, self.fusion, legs=len(self.legs))
         weights = [leg.weight for leg in self.legs.values()]
         self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
         if fallback is not None and fallback not in self.legs:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.arguments import check_count
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain, check_min_success
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.algebra.shape import expression, name_of
@@ -39,13 +38,8 @@ class Unfused(Operand):
     min_success: int | None = None
 
     def __post_init__(self) -> None:
-        if self.min_success is None:
-            return
-        if check_count(self.min_success, "min_success", least=0) > len(self.legs):
-            raise ConfigurationError(
-                f"min_success must be between 0 and the number of legs, {len(self.legs)}, "
-                f"got {self.min_success}"
-            )
+        if self.min_success is not None:
+            check_min_success(self.min_success, legs=len(self.legs))
 
     @overload
     def __rshift__(self, other: Fusion) -> "Fused": ...

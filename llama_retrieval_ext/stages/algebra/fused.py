@@ -7,7 +7,7 @@ from typing import Final
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
@@ -15,7 +15,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
 from llama_retrieval_ext.stages.algebra.branches import Unfused
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -67,7 +67,8 @@ class Fused(Retriever):
         weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
-        self.min_success = _min_success(self.branches, fusion)
+        own = self.branches.min_success
+        self.min_success = resolved_min_success(own, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
 
     @property
@@ -149,18 +150,6 @@ class Fused(Retriever):
 
     def __repr__(self) -> str:
         return f"{self.branches!r} >> {self.fusion!r}"
-
-
-def _min_success(branches: Unfused, fusion: Fusion) -> int:
-    """How many legs must answer: what the branches say, or the fusion, or else 1."""
-    said = [each.min_success for each in (branches, fusion) if each.min_success is not None]
-    if len(set(said)) > 1:
-        raise ConfigurationError(
-            f"min_success is {branches.min_success} for the legs and {fusion.min_success} in "
-            f"{fusion!r}; give it once"
-        )
-    replace(branches, min_success=next(iter(said), 1))  # checks it against the number of legs
-    return next(iter(said), 1)
 
 
 def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:

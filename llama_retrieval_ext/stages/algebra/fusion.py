@@ -223,6 +223,39 @@ def resolved_weights(
     return dict(zip(names, map(float, found), strict=True))
 
 
+def resolved_min_success(own: int | None, fusion: Fusion, *, legs: int) -> int:
+    """How many legs must answer: what their composite says, or its fusion, or else 1.
+
+    Args:
+        own: What the composite says; None for nothing.
+        fusion: Its fusion.
+        legs: How many legs it has.
+
+    Raises:
+        ConfigurationError: Both say it, and differently, or there are not so many legs.
+    """
+    if own is not None and fusion.min_success not in (None, own):
+        raise ConfigurationError(
+            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
+            "once"
+        )
+    least = fusion.min_success if own is None else own
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """The same number, if so many legs can answer.
+
+    Raises:
+        ConfigurationError: It is negative, or above the number of legs.
+    """
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
+
+
 def _counted(
     rankings: Mapping[str, Iterable[tuple[str, float | None]]],
     weights: Mapping[str, float] | None,
