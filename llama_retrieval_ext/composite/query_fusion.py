@@ -42,9 +42,8 @@ class QueryFusionRetriever(Fused):
 
     Takes LlamaIndex's arguments, so that changing the import is enough, and has its attributes,
     which may be assigned to: ``similarity_top_k``, ``mode``, ``num_queries``, ``query_gen_prompt``.
-    Beyond that: legs by name with
-    their own limits, any fusion, and weights that count in every mode. A leg that fails is left out
-    and the answer marked degraded.
+    Takes more as well: legs by name with their own limits, any fusion, and weights that count in
+    every mode. A leg that fails is left out and the answer marked degraded.
 
     Args:
         retrievers: In order, or by name; a `Leg` brings its own weight, limit and retries.

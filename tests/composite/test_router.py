@@ -491,6 +491,21 @@ def test_an_answer_that_no_route_fits_is_kept_as_any_other(searched: Searched) -
     assert len(llm.prompts) == 1
 
 
+def test_r7_a_selector_whose_model_blocks_leaves_the_event_loop_free() -> None:
+    class BlocksByName(FakeEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            meeting.join()
+            return super()._get_query_embedding(query)
+
+        async def _aget_query_embedding(self, query: str) -> list[float]:
+            return self._get_query_embedding(query)  # as HuggingFaceEmbedding's
+
+    meeting = Meeting(2)
+    selector = EmbeddingSingleSelector.from_defaults(embed_model=BlocksByName())
+    result = asyncio.run(met_by_the_loop(RouterRetriever(selector, routes()), meeting))
+    assert result.degraded == ()
+
+
 def test_a_cascade_of_selectors_routes(searched: Searched) -> None:
     rules = RuleSelector([RouteRule("code", pattern=r"\w_\w")])
     llm = ScriptedLLM(["1", "none"])

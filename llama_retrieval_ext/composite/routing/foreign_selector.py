@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from inspect import unwrap
 
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.selectors import (
     EmbeddingSingleSelector,
@@ -53,12 +54,9 @@ class ForeignSelector(Selector):
         return list(picks.values())[: self._most]
 
     def _call(self, tools: Sequence[ToolMetadata], query: Query) -> Call[SelectorResult]:
-        llm = getattr(self.selector, "_llm", None)  # of LlamaIndex's own
-        blocks = isinstance(llm, LLM) and not has_async(llm)
-        if blocks or not _awaits(type(self.selector)._aselect):  # noqa: SLF001 - no public way
-            return Call(lambda: self.selector.select(tools, query))
         return Call(
-            lambda: self.selector.select(tools, query), lambda: self.selector.aselect(tools, query)
+            lambda: self.selector.select(tools, query),
+            None if _blocks(self.selector) else lambda: self.selector.aselect(tools, query),
         )
 
     @property
@@ -88,11 +86,18 @@ def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
     return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")
 
 
-def _awaits(method: Callable[..., object]) -> bool:
-    """Whether an async method awaits anything; one that does not blocks the event loop.
+def _blocks(selector: BaseSelector) -> bool:
+    """Whether the async way of a selector blocks the event loop: it, or its model, never awaits."""
+    # LlamaIndex's own selectors keep their model there.
+    llm, model = getattr(selector, "_llm", None), getattr(selector, "_embed_model", None)
+    methods: list[Callable[..., object]] = [type(selector)._aselect]  # noqa: SLF001 - there is no public way to see it
+    if isinstance(model, BaseEmbedding):
+        methods += [type(model)._aget_query_embedding, type(model)._aget_text_embedding]  # noqa: SLF001
+    return (isinstance(llm, LLM) and not has_async(llm)) or not all(map(_awaits, methods))
 
-    Every LlamaIndex selector must have ``_aselect``; that of many only calls ``_select``.
-    """
+
+def _awaits(method: Callable[..., object]) -> bool:
+    """Whether an async method awaits anything; many only call the blocking one."""
     code = getattr(unwrap(method), "__code__", None)
     return code is None or any(
         each.opname == "GET_AWAITABLE" for each in dis.get_instructions(code)
