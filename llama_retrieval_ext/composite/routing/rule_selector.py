@@ -96,8 +96,8 @@ class RuleSelector(Selector):
         >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
         >>> rules
         RuleSelector([RouteRule('code')])
-        >>> german = RouteRule("german", pattern=r"(?i)\b(der|die|das|und|wie|ist|für)\b")
-        >>> german.holds(Query("Wie viele Tage Urlaub?")), german.holds(Query("days of leave"))
+        >>> german = RouteRule("german", pattern=r"(?i)\b(der|die|das|und|wie|für)\b")
+        >>> german.holds(Query("Wie viel Urlaub?")), german.holds(Query("days of leave"))
         (True, False)
 
     """
