@@ -108,7 +108,8 @@ class SearchResult:
         hits: Best first.
         degraded: Parts that failed and were left out; empty when the answer is whole.
         trace: What ran, and how long; None before it is known.
-        details: What stages add, such as ``generated_queries``.
+        details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
+            the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
     """
 
     hits: list[Hit]

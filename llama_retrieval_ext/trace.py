@@ -1,8 +1,14 @@
 """What happened while a query was answered: names, times, counts, errors."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from operator import add
+from typing import Final, TypeAlias
+
+# How many of the best hits an explanation notes.
+_BEST: Final = 5
 
 
 @dataclass(slots=True)
@@ -17,6 +23,7 @@ class Trace:
         error: What went wrong, as ``TypeName: message``.
         notes: What else the step wants to tell, such as the ids of its best hits.
         children: The steps inside, in the order they were begun.
+        verbose: Whether the step and those inside it note the ids of their best hits.
     """
 
     name: str
@@ -26,10 +33,11 @@ class Trace:
     error: str | None = None
     notes: dict[str, object] = field(default_factory=dict)
     children: "list[Trace]" = field(default_factory=list)
+    verbose: bool = field(default=False, repr=False)
 
     def begin(self, name: str) -> "Trace":
         """A new step inside this one."""
-        child = Trace(name)
+        child = Trace(name, verbose=self.verbose)
         self.children.append(child)
         return child
 
@@ -38,10 +46,27 @@ class Trace:
         if self.duration_s is not None:
             return
         self.duration_s = time.perf_counter() - self.started
-        if isinstance(result, list) and all(hasattr(hit, "node") for hit in result[:1]):
-            self.count = len(result)
+        if isinstance(result, list) and all(map(_is_hit, result[:1])):
+            self._note_hits([hit.node_id for hit in result[:_BEST]], len(result))
         if error is not None:
             self.error = describe(error)
+
+    def end_legs(self, rankings: Mapping[str, Sequence[str]]) -> None:
+        """Add a finished step for each leg that this step, one request, searched for.
+
+        Args:
+            rankings: Node ids that each leg found, best first, by the name of the leg.
+        """
+        for name, node_ids in rankings.items():
+            leg = self.begin(name)
+            leg.started = self.started
+            leg.end()
+            leg._note_hits(node_ids[:_BEST], len(node_ids))  # noqa: SLF001 - of this class
+
+    def _note_hits(self, best: Sequence[str], count: int) -> None:
+        self.count = count
+        if self.verbose:
+            self.notes["top"] = list(best)
 
     def snapshot(self) -> "Trace":
         """A copy that stays as it is, whatever abandoned legs still do."""
@@ -91,6 +116,65 @@ class Degradation:
     reason: str
 
 
+# A list that grows, or a count that adds up, when a stage notes more than once.
+DetailValue: TypeAlias = list[object] | int
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What a stage noted.
+
+    Attributes:
+        path: The legs on the way to the stage.
+        name: Under which it goes.
+        value: A list or a count.
+        is_total: Whether the short name has the sum over all stages, or the outermost's value.
+    """
+
+    path: tuple[str, ...]
+    name: str
+    value: DetailValue
+    is_total: bool = False
+
+
+def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
+    """The details of an answer as `SearchResult` shows them.
+
+    Args:
+        noted: In the order in which it was noted.
+
+    Returns:
+        By its path and name, ``leg/name``, what each stage inside a leg noted. By the name alone,
+        what the outermost stages noted, or the sum over all stages where it is a total; stages
+        equally far out add up in the order of their paths.
+
+    Examples:
+        >>> details_by_path([Detail(("law",), "routes", ["civil"]), Detail((), "routes", ["law"])])
+        {'routes': ['law'], 'law/routes': ['civil']}
+
+    """
+    by_name: dict[str, DetailValue] = {}
+    by_path: dict[str, DetailValue] = {}
+    outermost: dict[str, int] = {}
+    for each in sorted(noted, key=lambda each: (len(each.path), each.path)):
+        depth = len(each.path)
+        if depth == outermost.setdefault(each.name, depth) or each.is_total:
+            _add_to(by_name, each.name, each.value)
+        if each.path:
+            _add_to(by_path, "/".join((*each.path, each.name)), each.value)
+    return {**by_name, **by_path}
+
+
+def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
+    # A new list: a leg that was given up must not write into a finished result.
+    details[name] = add(details[name], value) if name in details else copy(value)
+
+
 def describe(error: BaseException) -> str:
     """An error in one line: its type and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _is_hit(value: object) -> bool:
+    # Nothing that makes a node of a store's lazy hit.
+    return hasattr(value, "node_id") and hasattr(value, "score")

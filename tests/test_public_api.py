@@ -76,6 +76,12 @@ def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert not value.__doc__.startswith(f"{name}(")
 
 
+def test_b5_everything_can_be_imported_at_once() -> None:
+    names: dict[str, object] = {}
+    exec("from llama_retrieval_ext import *", names)
+    assert set(public_names) <= set(names)
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Retreiver'"):
         _ = llama_retrieval_ext.Retreiver  # type: ignore[attr-defined]

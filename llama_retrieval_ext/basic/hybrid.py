@@ -12,9 +12,9 @@ from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan, Task, Together
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask
-from llama_retrieval_ext.execution.steps import call, step
+from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.steps import call, note_legs, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.fusion import (
@@ -45,6 +45,10 @@ from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, check_na
 from llama_retrieval_ext.stores.opening import Storage
 
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
+
+# How many hits each leg is asked for; the literature uses it, and it costs little.
+CANDIDATES: Final = 100
+_ONE_ROUND_TRIP: Final = "search in one round trip"
 
 # Where keyword search found less than it was asked for, the rest of the collection has a score of
 # 0: a match that is the last of two, and nearly as good as the first, must not count as little.
@@ -114,7 +118,7 @@ class HybridRetriever(StoreRetriever):
         scope: Scope | None = None,
         fusion: Fusion | None = None,
         alpha: float | None = None,
-        candidates: int = 100,
+        candidates: int = CANDIDATES,
         pushdown: bool = False,
         collapse: Collapse | None = None,
         min_success: int | None = None,
@@ -132,28 +136,39 @@ class HybridRetriever(StoreRetriever):
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
-        self._legs = [Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0]
+        self._legs = {
+            leg.name: Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0
+        }
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
-        if self.collapse is None:
-            return self._both(query)
-        return self._collapsed(
-            lambda depth: self._both(query.but(top_k=depth)), query, self.collapse
-        )
+    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+        """All their searches, in a batch where the engine takes one; none for an open circuit."""
+        if not any(leg.breaker.is_open for leg in self._legs.values()):
+            yield from super().ahead(queries)
 
-    def _both(self, query: Query) -> Plan[list[Hit]]:
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
             self._model()  # or the leg would say that it has none
+        legs = dict(self._legs)
+        if self.collapse is None:
+            return self._both(query, legs)
+        return self._collapsed(
+            lambda depth: self._both(query.but(top_k=depth), legs), query, self.collapse
+        )
+
+    def _both(self, query: Query, legs: dict[str, Leg]) -> Plan[list[Hit]]:
+        """The fused answers of the legs; those that fail are removed from `legs`."""
         candidates = self._depth(query)
-        if self.pushdown or self._has_one_round_trip():
-            (embedded,) = yield Together([Task("embedding", self._embed(query))])
-            # Otherwise side by side, where the vector leg fails alone and says why.
+        failures: dict[str, BaseException] = {}
+        if "vector" in legs and (self.pushdown or self._has_one_round_trip(legs)):
+            embedded = yield from attempt(legs["vector"], "embedding", lambda: self._embed(query))
             if embedded.error is None:
                 hits = yield from self._at_once(query, embedded.result(), candidates)
                 if hits is not None:
                     return hits
-        rankings = yield from self._side_by_side(query, candidates)
+            else:
+                failures["vector"] = embedded.error
+        rankings = yield from self._side_by_side(query, candidates, legs, failures)
         fusion = self._fitting(rankings, query)
         return fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
@@ -177,8 +192,8 @@ class HybridRetriever(StoreRetriever):
             *super()._told(),
         ]
 
-    def _has_one_round_trip(self) -> bool:
-        return len(self._legs) == len(LEGS) and self.backend.capabilities.one_round_trip
+    def _has_one_round_trip(self, legs: Mapping[str, Leg]) -> bool:
+        return len(legs) == len(LEGS) and self.backend.capabilities.one_round_trip
 
     def _check_native(self) -> None:
         native = self.backend.capabilities.fusions
@@ -201,11 +216,21 @@ class HybridRetriever(StoreRetriever):
         known = found_ahead(self.backend, both)
         some = 2 * (query.top_k or 1) <= candidates
         if known is None and some and self._by_ids is not None:
-            return (yield from self._ids_first(self._by_ids, query, embedding, search))
-        found = known or (
-            yield from step("search in one round trip", searched_at_once(self.backend, both))
-        )
-        return None if found is None else self._fused(dict(zip(LEGS, found, strict=True)), query)
+            by_ids = self._ids_first(self._by_ids, query, embedding, search)
+            top, best = yield from step(_ONE_ROUND_TRIP, by_ids)
+            return self._hits(top, best, query)
+        found = yield from step(_ONE_ROUND_TRIP, self._both_found(known, both))
+        return None if found is None else self._fused(found, query)
+
+    def _both_found(
+        self, known: list[list[Found]] | None, both: Sequence[Asked]
+    ) -> Plan[dict[str, list[Found]] | None]:
+        found = known or (yield from searched_at_once(self.backend, both))
+        if found is None:
+            return None
+        by_leg = dict(zip(LEGS, found, strict=True))
+        note_legs({leg: [each.node_id for each in ranking] for leg, ranking in by_leg.items()})
+        return by_leg
 
     @property
     def _embeds(self) -> bool:
@@ -224,17 +249,20 @@ class HybridRetriever(StoreRetriever):
 
     def _ids_first(
         self, backend: IdsFirstBackend, query: Query, embedding: Sequence[float], search: Search
-    ) -> Plan[list[Hit]]:
+    ) -> Plan[tuple[list[FusedId], list[Found]]]:
         """Most candidates are dropped, so that their nodes need not be read."""
+        rankings: dict[str, Sequence[ScoredId]] = {}
 
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
-            return self._top(dict(zip(LEGS, (near, sharing), strict=True)), query)
+            rankings.update(zip(LEGS, (near, sharing), strict=True))
+            return self._top(rankings, query)
 
         asked = backend.best_of_both(embedding, query.query_str, search, choose)
-        top, nodes = yield from step("search in one round trip", call(asked))
+        top, nodes = yield from call(asked)
+        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
         # What was deleted meanwhile is left out.
         kept = [each for each in top if each.node_id in nodes]
-        return self._hits(kept, [Found(nodes[each.node_id], each.score) for each in kept], query)
+        return kept, [Found(nodes[each.node_id], each.score) for each in kept]
 
     def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
         """The best of both; only their nodes are made, and pass the gate."""
@@ -264,14 +292,21 @@ class HybridRetriever(StoreRetriever):
             for hit in hits
         ]
 
-    def _side_by_side(self, query: Query, top_k: int) -> Plan[Rankings]:
-        asks = [Ask(leg, query.for_child(), top_k) for leg in self._legs]
+    def _side_by_side(
+        self,
+        query: Query,
+        top_k: int,
+        legs: dict[str, Leg],
+        failures: Mapping[str, BaseException],
+    ) -> Plan[Rankings]:
+        child = query.for_child()
+        asks = [Ask(leg, child, top_k, failures.get(name)) for name, leg in legs.items()]
         answers = yield from ask(asks, min_success=self.min_success)
-        return {
-            each.leg.name: answer
-            for each, answer in zip(asks, answers, strict=True)
-            if answer is not None
-        }
+        rankings = dict(zip([*legs], answers, strict=True))
+        for name, answer in rankings.items():
+            if answer is None:
+                del legs[name]
+        return {name: answer for name, answer in rankings.items() if answer is not None}
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

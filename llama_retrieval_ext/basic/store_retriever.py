@@ -59,7 +59,8 @@ class StoreRetriever(Retriever):
         """All their searches, in a batch where the engine takes one."""
         answerable = self._answerable(queries)
         if self.embed_model is not None and self._embeds:
-            yield from embed_ahead(answerable, self.embed_model)
+            failed = yield from embed_ahead(answerable, self.embed_model)
+            answerable = [each for each in answerable if failed.isdisjoint(each.embedding_strs)]
         plans = [self._searches(self._deep(query)) for query in answerable]
         outcomes = yield Together([Task(self.name, plan) for plan in plans])
         searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask
 from llama_retrieval_ext.query import Query
@@ -30,11 +31,13 @@ def note_retrievals(
     frame = current_frame()
     if frame is None or frame.trace is None:
         return
-    frame.session.details["retrieval_details"] = [
-        {
-            "query": query.query_str,
-            "hits_count": len(ranking),
-            "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
-        }
-        for query, ranking in zip(queries, rankings, strict=True)
-    ]
+    note_details(
+        retrieval_details=[
+            {
+                "query": query.query_str,
+                "hits_count": len(ranking),
+                "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
+            }
+            for query, ranking in zip(queries, rankings, strict=True)
+        ]
+    )

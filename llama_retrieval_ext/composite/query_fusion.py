@@ -18,6 +18,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.branches import Branches, branches, named_legs
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, Unscored, Weights
+from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.score_fusions import Max
@@ -31,7 +32,9 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
         weights, unscored=Unscored.ZERO
     ),
     FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: DistributionBased(
-        weights, unscored=Unscored.ZERO
+        weights,
+        normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX,
+        unscored=Unscored.ZERO,
     ),
     FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
 }

@@ -11,10 +11,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
+from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.memo import Memo
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.trace import Degradation, Trace
+from llama_retrieval_ext.trace import Degradation, Detail, Trace
 
 # What a composite keeps of its time for itself: a share of what is left, and at most so much.
 _SPARE_SHARE = 0.1
@@ -30,16 +30,28 @@ class Session:
     Attributes:
         embeddings: Of texts, by model.
         ahead: What was searched for in a batch before any part asked for it, by what it asks.
-        unreached: The errors of what was to be found ahead, one for each query that asks for it.
+        unreached: The errors of what was to be found ahead, or embedded, one for each query that
+            asks for it.
         degraded: What failed and was left out.
         details: What stages add to the result.
     """
 
     embeddings: Memo = field(default_factory=Memo)
     ahead: dict[Hashable, object] = field(default_factory=dict)
-    unreached: dict[Hashable, list[StoreUnavailableError]] = field(default_factory=dict)
+    unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
-    details: dict[str, object] = field(default_factory=dict)
+    details: list[Detail] = field(default_factory=list)
+
+    def apart(self) -> "Session":
+        """The session of one of several answers: it shares all but what its result says."""
+        return replace(self, degraded=[], details=[])
+
+    def take_unreached(self, key: Hashable) -> Exception | None:
+        """The error of what was to be found ahead, once for each query; None if there is none."""
+        try:
+            return self.unreached.get(key, []).pop()
+        except IndexError:  # never failed, or all queries know already
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,6 @@ class Frame:
         session: What it shares with the other parts.
         deadline: Monotonic time at which it must be done; None for no limit.
         trace: The step it is in; None when nobody asked for a trace.
-        verbose: Whether steps should note what they found, not only how much.
         path: Ids that were entered on the way here.
         legs: Names of the legs on the way here.
         on_partial: Wants to know what is found on the way; only the outermost fusion tells it.
@@ -59,7 +70,6 @@ class Frame:
     session: Session
     deadline: float | None = None
     trace: Trace | None = None
-    verbose: bool = False
     on_partial: OnPartial | None = None
     path: frozenset[str] = frozenset()
     legs: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -32,6 +32,8 @@ from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.partials import WhileOpen, heard
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.trace import describe
+
+T = TypeVar("T")
 
 # Errors of the caller, not of a source: leaving out the leg, or the stage, would hide them.
 MISTAKES = (
@@ -117,11 +119,19 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One leg with the query it is asked, and how many hits if not the leg's own number."""
+    """One leg with the query it is asked.
+
+    Attributes:
+        leg: The leg.
+        query: What it is asked.
+        top_k: How many hits, if not the leg's own number.
+        failure: The error of a part of its work that was attempted before; it is then not asked.
+    """
 
     leg: Leg
     query: Query
     top_k: int | None = None
+    failure: BaseException | None = None
 
 
 Answers: TypeAlias = list[list[NodeWithScore] | None]
@@ -165,6 +175,25 @@ def ask(
     return answers
 
 
+def attempt(leg: Leg, name: str, plan: Callable[[], Plan[T]]) -> Plan[Outcome[T]]:
+    """The plan for a part of a leg's work, within its timeout, its retries and its breaker.
+
+    Args:
+        leg: The leg.
+        name: What the part is called in the trace.
+        plan: Makes the plan of the part, once for each try.
+
+    Returns:
+        How it ended. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
+    """
+    tries = _attempts(leg, plan)
+    (outcome,) = yield Together([Task(name, tries, leg.timeout_s, leg=leg.name)])
+    if outcome.error is None:
+        leg.breaker.succeeded()
+    ended: Outcome[T] = outcome
+    return ended
+
+
 def _check_enough(
     asks: Sequence[Ask],
     answered: set[str],
@@ -186,7 +215,7 @@ def _check_enough(
 def _outcomes(
     asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    plans = [_attempts(each) for each in asks]
+    plans = [_answer(each) for each in asks]
     frame = current_frame()
     if on_answer is not None:
         with WhileOpen(on_answer) as tell:
@@ -208,24 +237,26 @@ def _together(
     return outcomes
 
 
-def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
-    leg = this.leg
+def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
+    if this.failure is not None:
+        raise this.failure
+    leg, top_k = this.leg, this.top_k or this.leg.top_k
+    return (yield from _attempts(leg, lambda: retrieval(leg.retriever, this.query, top_k=top_k)))
+
+
+def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
     leg.breaker.check()
-    for attempt in range(leg.retries + 1):
+    for number in range(leg.retries + 1):
         try:
-            hits: list[NodeWithScore] = yield from retrieval(
-                leg.retriever, this.query, top_k=this.top_k or leg.top_k
-            )
+            return (yield from plan())
         except (*MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
-            pause_s = leg.backoff_s * 2**attempt
-            if attempt == leg.retries or not _time_for(pause_s):
+            pause_s = leg.backoff_s * 2**number
+            if number == leg.retries or not _time_for(pause_s):
                 error.add_note(f"in leg {leg.name!r}")
                 raise
             yield Sleep(pause_s)
-        else:
-            return hits
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
 

@@ -1,5 +1,6 @@
 """The small plans that larger ones are made of."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,6 +14,17 @@ def call(effect: Call[T]) -> Plan[T]:
     """The plan that is one call."""
     value: T = yield effect
     return value
+
+
+def note_legs(rankings: Mapping[str, Sequence[str]]) -> None:
+    """Put what each leg of one request found into the trace, where one is kept.
+
+    Args:
+        rankings: Node ids, best first, by the name of the leg.
+    """
+    frame = current_frame()
+    if frame is not None and frame.trace is not None:
+        frame.trace.end_legs(rankings)
 
 
 def step(name: str, plan: Plan[T], *, tells: bool = False) -> Plan[T]:

@@ -336,6 +336,8 @@ class KnowledgeBase:
         alpha: float | None = None,
         pushdown: bool = False,
         collapse: Collapse | None = None,
+        candidates: int | None = None,
+        name: str | None = None,
     ) -> StoreRetriever:
         """A retriever over what is in here, now and later.
 
@@ -349,13 +351,26 @@ class KnowledgeBase:
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each document to return at most; None for any number.
+            candidates: For ``hybrid``: how many hits each leg is asked for, at least; None for the
+                default of `HybridRetriever`.
+            name: Name in traces and ``Hit.source``; None for the kind.
 
         Raises:
             ConfigurationError: There is no such kind, or it cannot be set up so.
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown, collapse)
+        wanted = Wanted(
+            top_k=top_k,
+            filters=filters,
+            scope=scope,
+            fusion=fusion,
+            alpha=alpha,
+            pushdown=pushdown,
+            collapse=collapse,
+            candidates=candidates,
+            name=kind if name is None else name,
+        )
         retriever = build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.basic.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
@@ -27,8 +27,10 @@ class Wanted:
     scope: Scope | None
     fusion: Fusion | None
     alpha: float | None
-    pushdown: bool = False
-    collapse: Collapse | None = None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str
 
 
 def build_retriever(
@@ -45,11 +47,11 @@ def build_retriever(
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
         )
-    fuses = wanted.fusion is not None or wanted.alpha is not None or wanted.pushdown
-    if kind != "hybrid" and fuses:
+    options = (wanted.fusion, wanted.alpha, wanted.candidates, wanted.pushdown or None)
+    if kind != "hybrid" and any(option is not None for option in options):
         raise ConfigurationError(
-            "fusion, alpha and pushdown are for 'hybrid', which has two rankings to fuse; "
-            f"{kind!r} has one"
+            "fusion, alpha, candidates and pushdown are for 'hybrid', which has two rankings to "
+            f"fuse; {kind!r} has one"
         )
     return _KINDS[kind](wanted, backend, embed_model)
 
@@ -62,6 +64,7 @@ def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
         filters=wanted.filters,
         scope=wanted.scope,
         collapse=wanted.collapse,
+        name=wanted.name,
     )
 
 
@@ -72,6 +75,7 @@ def _keyword(wanted: Wanted, backend: Backend, _: BaseEmbedding) -> StoreRetriev
         filters=wanted.filters,
         scope=wanted.scope,
         collapse=wanted.collapse,
+        name=wanted.name,
     )
 
 
@@ -84,8 +88,10 @@ def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
         scope=wanted.scope,
         fusion=wanted.fusion,
         alpha=wanted.alpha,
+        candidates=CANDIDATES if wanted.candidates is None else wanted.candidates,
         pushdown=wanted.pushdown,
         collapse=wanted.collapse,
+        name=wanted.name,
     )
 
 

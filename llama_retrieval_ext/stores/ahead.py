@@ -1,12 +1,12 @@
 """Searches that were made in a batch before the query they belong to asked for them."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.effects import Call, Plan
-from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.frame import Session, current_frame
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.stores.backend import Asked, Backend, Dense, Found
 
@@ -55,29 +55,18 @@ def found_ahead(backend: Backend, asked: Sequence[Asked]) -> list[list[Found]] |
     """
     frame = current_frame()
     if frame is not None and frame.session.unreached:
-        _check_reached(backend, asked, frame.session.unreached)
+        _check_reached(backend, asked, frame.session)
     if frame is None or not frame.session.ahead:
         return None
     known = [frame.session.ahead.get((id(backend), each)) for each in asked]
     return None if None in known else known  # type: ignore[return-value]  # what was put there
 
 
-def _check_reached(
-    backend: Backend,
-    asked: Sequence[Asked],
-    unreached: Mapping[Hashable, list[StoreUnavailableError]],
-) -> None:
-    told = [_taken(unreached.get((id(backend), each), [])) for each in asked]
+def _check_reached(backend: Backend, asked: Sequence[Asked], session: Session) -> None:
+    told = [session.take_unreached((id(backend), each)) for each in asked]
     error = next((each for each in told if each is not None), None)
     if error is not None:
         raise copy(error) from error  # a copy, because whoever it passes adds notes to it
-
-
-def _taken(errors: list[StoreUnavailableError]) -> StoreUnavailableError | None:
-    try:
-        return errors.pop()
-    except IndexError:  # never failed, or all queries know already
-        return None
 
 
 def _search(backend: Backend, asked: Asked) -> Call[list[Found]]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias, runtime_checkable
+from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.effects import Call
@@ -64,6 +64,8 @@ class Found:
         return f"Found({self.node_id!r}, {self.score})"
 
 
+EVERY_OPERATOR: Final = frozenset(FilterOperator)
+
 # A node's id, and its raw score.
 ScoredId: TypeAlias = tuple[str, float]
 
@@ -88,6 +90,8 @@ class Capabilities:
     """What a backend does natively; what it does not is done above it, or refused.
 
     Attributes:
+        operators: The filter operators that it evaluates, exactly; it refuses all others. None
+            where only the store knows, which then refuses what it cannot evaluate.
         dense: Raw scores of vector search; None where there is no vector search.
         keyword: Raw scores of keyword search; None where there is no keyword search.
         one_round_trip: Whether a dense and a keyword search can go out as one request.
@@ -111,6 +115,7 @@ class Capabilities:
     most_hits: int | None = None
     mmr: bool = False
     real_async: bool = False
+    operators: frozenset[FilterOperator] | None = EVERY_OPERATOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.stores.mmr_options import Options
@@ -178,7 +178,8 @@ class EngineStore(BasePydanticVectorStore):
 
         Args:
             query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH and HYBRID, or MMR where the
-                engine has it.
+                engine has it. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``,
+                which LlamaIndex's retriever always sends, restricts nothing.
             **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
 
         Raises:
@@ -210,6 +211,21 @@ class EngineStore(BasePydanticVectorStore):
     @abstractmethod
     def close(self) -> None:
         """Close the store; what is in it stays."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled; LlamaIndex would leave out what cannot be, and keep the rest."""
+        raise self._uncopyable("pickled")
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:  # Any: pydantic's
+        """Refuse to be copied deeply: two objects would close one engine."""
+        raise self._uncopyable("copied")
+
+    def _uncopyable(self, verb: str) -> StoreError:
+        return StoreError(
+            f"{type(self).__name__} has an engine open, and cannot be {verb}, nor can what holds "
+            "it; pass on the URL and call open_store(url) in the other process, or make the "
+            "retriever there: VectorRetriever(url)"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,13 @@ from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.execution.thread_fallback import awaited_or_in_thread
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.backend import (
+    EVERY_OPERATOR,
+    Capabilities,
+    Found,
+    ScoreRange,
+    Search,
+)
 from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
 from llama_retrieval_ext.stores.one_by_one import OneByOne
 
@@ -68,6 +74,7 @@ class GenericBackend(OneByOne):
         self.capabilities = Capabilities(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
             real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
+            operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
         self._lookup = lookup
         self._sign = -1.0 if lower_is_better else 1.0

@@ -1,14 +1,22 @@
 """Conditions written back as LlamaIndex filters, for stores that only take those."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
+    FilterOperator,
     MetadataFilter,
     MetadataFilters,
 )
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+
+_DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
+    FilterOperator.IN: False,
+    FilterOperator.ANY: False,
+    FilterOperator.NIN: True,
+}
 
 
 def as_metadata_filters(condition: Condition) -> MetadataFilters:
@@ -22,11 +30,13 @@ def as_metadata_filters(condition: Condition) -> MetadataFilters:
 
 
 def simplified(condition: Condition) -> Condition | bool:
-    """The condition without groups that have no parts; what always or never holds as a bool.
+    """The condition without empty groups and empty lists; what always or never holds as a bool.
 
-    LlamaIndex filters cannot say either, and stores that get an empty group ignore it.
+    Stores that get an empty group ignore it, and some ignore an empty list of values.
     """
     match condition:
+        case Compare(_, operator, ()) if operator in _DECIDED_BY_NO_VALUES:
+            return _DECIDED_BY_NO_VALUES[operator]
         case Compare():
             return condition
         case AllOf(parts):

@@ -6,6 +6,7 @@ from typing import Final, Self, TypeAlias
 
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
+from llama_retrieval_ext.arguments import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 
 # What LlamaIndex hands over as ``vector_store_kwargs``.
@@ -15,6 +16,8 @@ MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_pre
 # What LlamaIndex's integrations use.
 _THRESHOLD: Final = 0.5
 _PREFETCH_FACTOR: Final = 4.0
+# More than any engine looks at.
+_MOST_CANDIDATES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +34,47 @@ class MmrOptions:
 
     @classmethod
     def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """What a query and its options say; options count first.
+        """What a query and its options say.
 
         Raises:
-            ConfigurationError: The threshold is out of range.
+            ConfigurationError: A value is out of range, or two of them contradict each other.
         """
-        given = options.get("mmr_threshold")
-        given = query.mmr_threshold if given is None else given
-        threshold = _THRESHOLD if given is None else given
-        if not 0.0 <= threshold <= 1.0:
+        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
+
+
+def _threshold(query: VectorStoreQuery, options: Options) -> float:
+    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
+    if inside is not None and beside is not None and inside != beside:
+        raise ConfigurationError(
+            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
+            "leave one out"
+        )
+    given = inside if beside is None else beside
+    if given is None:
+        return _THRESHOLD
+    if not is_number(given) or not 0.0 <= given <= 1.0:
+        raise ConfigurationError(
+            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
+            f"got {given!r}"
+        )
+    return given
+
+
+def _candidates(options: Options, *, top_k: int) -> int:
+    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
+    if count is not None and factor is not None:
+        raise ConfigurationError(
+            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
+            "to pick from, got both; leave one out"
+        )
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
             raise ConfigurationError(
-                f"mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
-                f"got {threshold}"
+                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
+                f"got {count!r}"
             )
-        factor = options.get("mmr_prefetch_factor") or _PREFETCH_FACTOR
-        candidates = int(options.get("mmr_prefetch_k") or top_k * factor)
-        return cls(threshold, max(top_k, candidates))
+        return count
+    factor = _PREFETCH_FACTOR if factor is None else factor
+    if not is_number(factor) or factor < 1:
+        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
+    return int(min(top_k * factor, _MOST_CANDIDATES))

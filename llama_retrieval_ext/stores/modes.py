@@ -47,7 +47,8 @@ class Modes(Generic[N, W]):
         """What a LlamaIndex query finds, best first; by MMR in the order picked.
 
         Args:
-            query: The query.
+            query: The query. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``
+                restricts nothing.
             options: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
 
         Raises:
@@ -56,8 +57,9 @@ class Modes(Generic[N, W]):
             UnsupportedFilterError: The engine cannot evaluate the filters.
         """
         _check_options(query, options)
-        # LlamaIndex's retrievers hand over [] where they mean no restriction.
-        nodes = self.compiled(Target(query.node_ids or None, query.doc_ids or None, query.filters))
+        # LlamaIndex's own retriever always hands over node_ids=[]: no restriction. It hands over
+        # doc_ids=[] only if its caller did: no document at all.
+        nodes = self.compiled(Target(query.node_ids or None, query.doc_ids, query.filters))
         top_k = check_top_k(query.similarity_top_k)
         if query.mode == VectorStoreQueryMode.DEFAULT:
             embedding, wanted = _embedding(query), self.wanted(top_k, nodes)
@@ -139,6 +141,10 @@ def _check_options(query: VectorStoreQuery, options: Options) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise ConfigurationError(f"mode {query.mode!s} has no options {', '.join(unknown)}")
+    if query.mmr_threshold is not None and not known:
+        raise ConfigurationError(
+            f"mode {query.mode!s} has no mmr_threshold; leave it out, or use mode MMR"
+        )
     for name in ("output_fields", "embedding_field"):
         if getattr(query, name) is not None:
             raise ConfigurationError(

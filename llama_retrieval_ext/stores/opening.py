@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
+from llama_retrieval_ext.stores.embedded.disk import is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
@@ -45,6 +46,7 @@ def open_store(
     tokenizer: Tokenizer | None = None,
     distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
+    must_exist: bool = False,
 ) -> EngineStore:
     """The store that a URL names, opened or created; whoever opens it closes it.
 
@@ -62,10 +64,11 @@ def open_store(
             engine has none. Those for searches (``search``, ``search_params``, ``num_candidates``)
             count for this object; of a collection that is there, the others must be what it was
             made with, or be left out.
+        must_exist: Whether it is an error if there is no store; nothing is created then.
 
     Raises:
-        ConfigurationError: The URL names no engine, the engine has no such setting, or the
-            collection was made with another.
+        ConfigurationError: The URL names no engine, the engine has no such setting, the collection
+            was made with another, or there is none and it must exist.
         StoreFormatError: The directory holds something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
@@ -85,12 +88,19 @@ def open_store(
                 f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
                 "leave store_params out"
             )
+        if must_exist and is_new(place):
+            raise _missing(url)
         return EmbeddedVectorStore(place, tokenizer=tokenizer, distance=distance)
     if place and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
+        if must_exist and opening.is_new(url):
+            raise _missing(url)
         opened: EngineStore = getattr(opening, f"open_{extra}")(
             url, tokenizer=tokenizer, distance=distance, store_params=store_params
         )
+        if must_exist and opened.dimension is None:  # these engines record it with the collection
+            opened.close()
+            raise _missing(url)
         return opened
     schemes = (_EMBEDDED, *_SERVERS)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
@@ -111,6 +121,19 @@ _SERVERS: Final[Mapping[str, str]] = {
     "elasticsearch": "elasticsearch",
     "elasticsearchs": "elasticsearch",
 }
+
+
+def _missing(url: str) -> ConfigurationError:
+    """The error for a store that must exist and does not."""
+    if ":memory:" in url:
+        return ConfigurationError(
+            f"{url} is in memory: each time it is opened it is another, empty store; open it once "
+            f"with open_store({url!r}), add nodes, and pass that store"
+        )
+    return ConfigurationError(
+        f"there is no store at {url}, and reading does not create one; check the URL, or fill the "
+        f"store first: open_store({url!r}).add(nodes), or llama-retrieval ingest PATH --kb {url}"
+    )
 
 
 def _check_host(scheme: str, place: str) -> None:
@@ -151,13 +174,14 @@ def source_of(storage: Storage) -> Source:
     """The backend for what a user has, and the embedding model if it brings one.
 
     Args:
-        storage: A URL, a LlamaIndex vector store, a ``VectorStoreIndex``, or a backend.
+        storage: The URL of a store that exists, a LlamaIndex vector store, a
+            ``VectorStoreIndex``, or a backend.
 
     Raises:
-        ConfigurationError: It is none of these.
+        ConfigurationError: It is none of these, or there is no store at the URL.
     """
     if isinstance(storage, str):
-        return Source(backend_for(open_store(storage)))
+        return Source(backend_for(open_store(storage, must_exist=True)))
     if isinstance(storage, VectorStoreIndex):
         backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
         # LlamaIndex has no public way to ask an index for these two.

@@ -10,11 +10,12 @@ from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.basic.bm25 import BM25Retriever
-from llama_retrieval_ext.basic.bm25.following import DocstoreFollower
+from llama_retrieval_ext.basic.bm25.following import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
 from llama_retrieval_ext.basic.bm25.parameters import Parameters
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -59,9 +60,7 @@ def _follower(
     docstore: SimpleDocumentStore, cache_ttl_s: float | None, clock: Clock
 ) -> tuple[DocstoreFollower, Callable[[str], list[str]]]:
     index = KeywordIndex.empty(Tokenizer(), Parameters())
-    follower = DocstoreFollower(
-        docstore, index, cache_ttl_s=cache_ttl_s, max_chunks=None, clock=clock
-    )
+    follower = DocstoreFollower(docstore, index, limits=DocstoreLimits(cache_ttl_s), clock=clock)
 
     def ask(text: str) -> list[str]:
         follower.refresh_if_due()
@@ -158,11 +157,44 @@ def test_too_many_nodes_are_refused_and_none_left_out(docstore: CountingDocstore
     retriever = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
     docstore.add_documents(_nodes(a="apple pie"))
     assert node_ids(retriever.retrieve("pie")) == ["a"]
-    docstore.add_documents(_nodes(e="eclair"))
-    with pytest.raises(ConfigurationError, match="5 nodes"):
-        retriever.retrieve("eclair")
     docstore.delete_document("d")
+    docstore.add_documents(_nodes(e="eclair"))
     assert node_ids(retriever.retrieve("eclair")) == ["e"]
+
+
+def test_a_docstore_that_outgrows_its_limit_degrades_answers_and_says_what_to_do(
+    docstore: CountingDocstore,
+) -> None:
+    retriever = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
+    docstore.add_documents(_nodes(e="eclair apple", a="apple pie"))
+    docstore.delete_document("b")
+    docstore.add_documents(_nodes(f="fig"))
+    for _ in range(2):
+        result = retriever.search("apple bread pie")
+        assert node_ids(result.hits) == ["a"]  # as it is now; what is gone is not found
+        (degraded,) = result.degraded
+        assert "5 nodes and max_chunks is 4" in degraded.reason
+        assert "higher max_chunks" in degraded.reason
+    readings = len(docstore.asked), docstore.readings
+    retriever.retrieve("apple")
+    assert (len(docstore.asked), docstore.readings) == readings  # nothing has changed
+    with pytest.raises(ConfigurationError, match="5 nodes and max_chunks is 4"):
+        retriever.refresh()
+    docstore.delete_document("d")
+    result = retriever.search("apple")
+    assert node_ids(result.hits) == ["a", "e"]
+    assert not result.degraded
+
+
+def test_a_leg_over_a_docstore_that_outgrew_its_limit_still_answers(
+    docstore: CountingDocstore,
+) -> None:
+    leg = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
+    other = BM25Retriever(_nodes(x="apple tree"), name="other")
+    docstore.add_documents(_nodes(e="eclair"))
+    result = ((leg | other) >> RRF()).search("apple")
+    assert sorted(node_ids(result.hits)) == ["a", "x"]
+    assert [each.where for each in result.degraded] == ["bm25/docstore"]
 
 
 def test_a_look_that_failed_is_repeated(docstore: CountingDocstore) -> None:
@@ -249,3 +281,19 @@ def test_what_is_persisted_comes_back_over_the_nodes_it_had(
     assert node_ids(loaded.retrieve("apple")) == ["a"]
     loaded.add(_nodes(e="apple"))
     assert node_ids(loaded.retrieve("apple")) == ["a", "e"]
+
+
+def test_what_is_persisted_follows_its_docstore_again_within_the_limits_it_had(
+    docstore: CountingDocstore, tmp_path: Any
+) -> None:
+    BM25Retriever.from_docstore(docstore, cache_ttl_s=0, max_chunks=4).persist(tmp_path)
+    BM25Retriever.load(tmp_path).persist(tmp_path)
+    docstore.delete_document("a")
+    docstore.add_documents(_nodes(e="apple"))
+    docstore.asked.clear()
+    loaded = BM25Retriever.load(tmp_path, docstore=docstore)
+    assert node_ids(loaded.retrieve("apple")) == ["e"]
+    assert "b" not in docstore.asked  # it has not changed
+    assert docstore.readings == 1
+    docstore.add_documents(_nodes(f="fig"))
+    assert "max_chunks is 4" in loaded.search("apple").degraded[0].reason

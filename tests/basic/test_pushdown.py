@@ -101,7 +101,7 @@ def test_the_trace_says_who_fused() -> None:
     steps = ["fusion in the engine by RRF(k=60.0)", "search in one round trip", "keyword"]
     assert [[step in trace for step in steps] for trace in told] == [
         [True, False, False],
-        [False, True, False],
+        [False, True, True],
         [False, False, True],
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import statistics
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -115,6 +116,26 @@ def test_relative_scores_are_weighted_sums_of_min_max_scores(
     )
     assert scores(retriever.retrieve("query")) == pytest.approx(
         {"a": 0.75, "b": 0.375, "c": 0.25, "d": 0.25 * 0.5 / 0.6}
+    )
+
+
+@both
+def test_distribution_based_scores_are_llama_indexs(fusion: type[LlamaIndexFusion]) -> None:
+    far = FakeRetriever([("a", 0.9), ("b", 0.7), ("c", 0.65), ("d", -0.2)])
+    retriever = fusion(
+        [far, FakeRetriever([("d", 0.4)])],
+        llm=MockLLM(),
+        mode=FUSION_MODES.DIST_BASED_SCORE,
+        num_queries=1,
+        similarity_top_k=9,
+        use_async=False,
+    )
+    values = [0.9, 0.7, 0.65, -0.2]
+    mean, sigma = statistics.fmean(values), statistics.pstdev(values)
+    parts = [0.5 * (0.5 + (value - mean) / (6 * sigma)) for value in values]
+    parts[-1] += 0.5  # the only hit of its leg
+    assert scores(retriever.retrieve("query")) == pytest.approx(
+        dict(zip("abcd", parts, strict=True))
     )
 
 

@@ -40,6 +40,15 @@ def test_hybrid_is_what_you_get_unless_you_say_otherwise(kb: KnowledgeBase) -> N
     assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
 
 
+def test_hybrid_takes_candidates_and_any_kind_a_name(kb: KnowledgeBase) -> None:
+    retriever = kb.retriever("hybrid", candidates=1, top_k=1, name="handbook")
+    result = retriever.explain("sick leave")
+    assert result.trace is not None
+    assert {hit.source for hit in result.hits} == {result.trace.name} == {"handbook"}
+    assert {leg.count for leg in result.trace.children[-1].children} == {1}
+    assert kb.retriever("vector", name="near").search("leave").hits[0].source == "near"
+
+
 def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
     keyword_only = kb.retriever("hybrid", alpha=0.0).retrieve("leave")
     assert len(keyword_only) == 2
@@ -55,7 +64,7 @@ def test_an_unknown_kind_is_refused_with_the_right_spelling(
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword"])
-@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"pushdown": True}], ids=str)
+@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"candidates": 5}, {"pushdown": True}], ids=str)
 def test_options_of_hybrid_are_refused_elsewhere(
     kb: KnowledgeBase, kind: str, option: dict[str, Any]
 ) -> None:

@@ -1,12 +1,10 @@
 """Backends keep the contract: the embedded engine's, and the generic one over any store."""
 
 from collections.abc import Generator
-from typing import ClassVar
 
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store import VectorStoreIndex
-from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
@@ -44,9 +42,6 @@ class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):
 
 
 class TestGenericBackendOverAStoreOfNodes(BackendContract):
-    # What the engine refuses, its LlamaIndex store refuses as well.
-    refused: ClassVar[frozenset[FilterOperator]] = frozenset()
-
     @pytest.fixture
     def embed_model(self) -> BaseEmbedding:
         return MODEL

@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from llama_index.core import StorageContext
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -94,6 +96,16 @@ def told(found: Sequence[Found]) -> list[tuple[str, float]]:
 def test_hits_come_best_first_whatever_the_order_of_the_store(ask: Asked) -> None:
     store = Remote().answers(("c", 0.1), ("b", 0.9), ("a", 0.9))
     assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
+
+
+def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(ask: Asked) -> None:
+    store = Remote().answers(("a", 0.9))
+    nobody = Compare("document", FilterOperator.IN, ())
+    assert ask(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
+    assert store.asked == []
+    anybody = Compare("document", FilterOperator.NIN, ())
+    assert told(ask(GenericBackend(store), Search(5, anybody))) == [("a", 0.9)]
+    assert store.asked[0].filters is None
 
 
 def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: Asked) -> None:
@@ -243,3 +255,33 @@ def test_an_index_over_a_store_of_nodes_needs_no_docstore() -> None:
     store = Remote().answers(("a", 0.9))
     index = VectorStoreIndex.from_vector_store(store, embed_model=FakeEmbedding())
     assert node_ids(VectorRetriever(index).retrieve("query")) == ["a"]
+
+
+class Slow(SimpleVectorStore):
+    """Blocks for a while, and has no async way of its own."""
+
+    def query(self, query: VectorStoreQuery, **options: object) -> VectorStoreQueryResult:
+        time.sleep(0.2)
+        return super().query(query, **options)
+
+
+def test_b8_a_store_without_an_async_way_leaves_the_event_loop_free() -> None:
+    model = FakeEmbedding()
+    index = VectorStoreIndex(
+        [TextNode(id_="n1", text="annual leave")],
+        storage_context=StorageContext.from_defaults(vector_store=Slow()),
+        embed_model=model,
+    )
+    retriever = VectorRetriever(index)
+
+    async def longest_pause() -> float:
+        answer = asyncio.ensure_future(retriever.aretrieve("leave"))
+        pauses = []
+        while not answer.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            pauses.append(time.monotonic() - before)
+        assert node_ids(await answer) == ["n1"]
+        return max(pauses)
+
+    assert asyncio.run(longest_pause()) < 0.15

@@ -7,15 +7,21 @@ from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.backend import Search
 from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.opening import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.ingest.engines import ENGINES, place, start
+from tests.servers.elasticsearch import elasticsearch_url
+
+__all__ = ["elasticsearch_url"]
 
 NODE = TextNode(id_="n", text="leave", embedding=[1.0, 0.0])
 
@@ -66,13 +72,12 @@ def test_a_misspelt_engine_is_told_the_right_spelling() -> None:
         open_store("embeded:./kb")
 
 
-def test_a_url_a_store_an_index_and_a_backend_each_have_a_backend() -> None:
-    by_url = source_of("embedded::memory:")
-    assert isinstance(by_url.backend, EmbeddedBackend)
-    assert by_url.embed_model is None
-    store = by_url.backend.store
-    assert isinstance(store, EmbeddedVectorStore)
-    with store:
+def test_a_url_a_store_an_index_and_a_backend_each_have_a_backend(tmp_path: Path) -> None:
+    with open_store(f"embedded:{tmp_path}") as store:
+        by_url = source_of(f"embedded:{tmp_path}")
+        assert isinstance(by_url.backend, EmbeddedBackend)
+        assert by_url.embed_model is None
+        by_url.backend.store.close()
         assert isinstance(source_of(store).backend, EmbeddedBackend)
         backend = FakeBackend([])
         assert source_of(backend).backend is backend
@@ -94,6 +99,69 @@ def test_an_index_over_the_embedded_store_is_asked_natively() -> None:
         index = VectorStoreIndex([NODE], storage_context=context, embed_model=FakeEmbedding())
         assert isinstance(source_of(index).backend, EmbeddedBackend)
         assert isinstance(backend_for(store), EmbeddedBackend)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "qdrant-server"])
+def test_a_retriever_creates_nothing_where_its_url_is_mistyped(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    start(engine, request)
+    with place(engine, tmp_path, request) as url:
+        for _ in range(2):
+            with pytest.raises(
+                ConfigurationError, match=r"there is no store at .*; check the URL"
+            ) as caught:
+                KeywordRetriever(url)
+            assert url in str(caught.value)
+            assert f"open_store('{url}').add(nodes)" in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+        with open_store(url) as store:
+            store.add([NODE])
+        retriever = KeywordRetriever(url)
+        assert [hit.node_id for hit in retriever.retrieve("leave")] == ["n"]
+        _close(retriever)
+
+
+@pytest.mark.parametrize("engine", ["qdrant", "milvus"])
+def test_a_collection_that_is_not_in_the_file_does_not_exist(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    start(engine, request)
+    with place(engine, tmp_path, request) as url:
+        with open_store(url) as store:
+            store.add([NODE])
+        with pytest.raises(ConfigurationError, match=r"there is no store at .*typo"):
+            open_store(f"{url}?collection=typo", must_exist=True)
+
+
+@pytest.mark.parametrize("url", ["embedded::memory:", "qdrant::memory:"])
+def test_a_retriever_does_not_read_a_store_that_it_would_make_in_memory(url: str) -> None:
+    if url.startswith("qdrant"):
+        pytest.importorskip("qdrant_client")
+    with pytest.raises(ConfigurationError, match=r"is in memory: .* pass that store"):
+        KeywordRetriever(url)
+
+
+def test_a_folder_that_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for engine in ("embedded", "qdrant"):
+        with pytest.raises(ConfigurationError, match="there is no store at"):
+            open_store(f"{engine}:{tmp_path}", must_exist=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_store_without_nodes_exists(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    open_store(url).close()
+    retriever = KeywordRetriever(url)
+    assert retriever.retrieve("leave") == []
+    _close(retriever)
+
+
+def _close(retriever: KeywordRetriever) -> None:
+    store = retriever.backend.store
+    assert isinstance(store, EngineStore)
+    store.close()
 
 
 def test_anything_else_is_refused() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Condition
@@ -74,7 +75,16 @@ def test_a_leak_fails_the_contract() -> None:
         BackendContract().test_no_match_gives_nothing(asks(leaky))
     with pytest.raises(AssertionError):
         BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-            asks(leaky), SAMPLE_CONDITIONS["EQ a string"]
+            leaky, asks(leaky), SAMPLE_CONDITIONS["EQ a string"]
+        )
+
+
+def test_an_operator_that_is_not_declared_and_not_refused_fails_the_contract() -> None:
+    fewer = replace(EVERYTHING, operators=frozenset({FilterOperator.NE}))
+    wrong = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=fewer)
+    with pytest.raises(pytest.fail.Exception):
+        BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
+            wrong, asks(wrong), SAMPLE_CONDITIONS["EQ a string"]
         )
 
 

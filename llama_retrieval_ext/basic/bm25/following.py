@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from threading import Lock
 
 from llama_index.core.schema import BaseNode
@@ -10,8 +11,35 @@ from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 
+from llama_retrieval_ext.arguments import check_count, is_number
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
 from llama_retrieval_ext.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class DocstoreLimits:
+    """How often a docstore is looked at, and how large it may be.
+
+    Attributes:
+        cache_ttl_s: For how many seconds the index is good without another look; None for ever.
+        max_chunks: How many nodes the docstore may have; None for any number.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    cache_ttl_s: float | None = 60.0
+    max_chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        ttl = self.cache_ttl_s
+        if ttl is not None and (not is_number(ttl) or ttl < 0):
+            raise ConfigurationError(
+                f"cache_ttl_s must be a number of seconds from 0, got {ttl!r}; 0 looks at every "
+                "query whether the docstore has changed, None never looks again"
+            )
+        if self.max_chunks is not None:
+            check_count(self.max_chunks, "max_chunks")
 
 
 class DocstoreFollower:
@@ -23,12 +51,12 @@ class DocstoreFollower:
     Args:
         docstore: Whose nodes the index holds.
         index: What to keep in step; nothing else changes it.
-        cache_ttl_s: For how many seconds the index is good without another look; None for ever.
-        max_chunks: How many nodes the docstore may have; None for any number.
+        limits: How often it is looked at, and how large it may be.
+        hashes: Of the nodes that the index already holds, by id.
         clock: Seconds that only go up.
 
-    Raises:
-        ConfigurationError: A value is out of range.
+    Attributes:
+        overflow: Why nodes of the docstore are not in the index; empty where all are.
     """
 
     def __init__(
@@ -36,25 +64,17 @@ class DocstoreFollower:
         docstore: BaseDocumentStore,
         index: KeywordIndex,
         *,
-        cache_ttl_s: float | None,
-        max_chunks: int | None,
+        limits: DocstoreLimits,
+        hashes: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if cache_ttl_s is not None and not 0 <= cache_ttl_s < math.inf:
-            raise ConfigurationError(
-                f"cache_ttl_s must be a number of seconds from 0, got {cache_ttl_s}; 0 looks at "
-                "every query whether the docstore has changed, None never looks again"
-            )
-        if max_chunks is not None and max_chunks < 1:
-            raise ConfigurationError(
-                f"max_chunks must be at least 1, got {max_chunks}; for no limit leave it out"
-            )
+        self.limits = limits
+        self.overflow = ""
         self._docstore = docstore
         self._index = index
-        self._cache_ttl_s = cache_ttl_s
-        self._max_chunks = max_chunks
         self._clock = clock
-        self._hashes: Mapping[str, str] = {}
+        self._indexed: Mapping[str, str] = hashes or {}
+        self._seen: Mapping[str, str] | None = None
         self._looked_at = -math.inf
         self._looking = Lock()
 
@@ -66,11 +86,15 @@ class DocstoreFollower:
         self.__dict__.update(state, _looking=Lock())
 
     def refresh_if_due(self) -> None:
-        """Bring the index up to date, if the last look is longer ago than it may be."""
+        """Bring the index up to date, if the last look is longer ago than it may be.
+
+        Where the docstore has outgrown ``max_chunks``, what was added to it is left out and
+        `overflow` says so.
+        """
         if not self._is_due():
             return
         # Only who must see the newest waits for another who is looking already.
-        if self._looking.acquire(blocking=self._cache_ttl_s == 0):
+        if self._looking.acquire(blocking=self.limits.cache_ttl_s == 0):
             try:
                 if self._is_due():
                     self._refresh(show_progress=False)
@@ -81,40 +105,51 @@ class DocstoreFollower:
         """Bring the index up to date now.
 
         Raises:
-            ConfigurationError: The docstore has more than ``max_chunks`` nodes.
+            ConfigurationError: The docstore has more than ``max_chunks`` nodes; what was added to
+                it is left out.
         """
         with self._looking:
             self._refresh(show_progress=show_progress)
+            if self.overflow:
+                raise ConfigurationError(self.overflow)
 
     def _is_due(self) -> bool:
-        if self._cache_ttl_s is None:
+        if self.limits.cache_ttl_s is None:
             return self._looked_at == -math.inf
-        return self._clock() - self._looked_at >= self._cache_ttl_s
+        return self._clock() - self._looked_at >= self.limits.cache_ttl_s
 
     def _refresh(self, *, show_progress: bool) -> None:
         began = self._clock()
         hashes = _hashes(self._docstore)
-        if hashes != self._hashes:
-            changed = [i for i, value in hashes.items() if self._hashes.get(i) != value]
-            nodes = _read(self._docstore, changed, of=len(hashes))
-            # What is not there any more although it has a hash is gone, too.
-            gone = {*(self._hashes.keys() - hashes.keys()), *changed}
-            self._check_size(gone, nodes)
-            self._index.replace(
-                gone=gone, nodes=get_tqdm_iterable(nodes, show_progress, "Indexing nodes")
-            )
-            self._hashes = hashes
+        if hashes != self._seen:
+            self._follow(hashes, show_progress=show_progress)
+            self._seen = hashes
         self._looked_at = began
 
-    def _check_size(self, gone: set[str], nodes: Iterable[BaseNode]) -> None:
-        stay = self._index.snapshot.nodes.keys() - gone
-        size = len(stay.union(node.node_id for node in nodes))
-        if self._max_chunks is not None and size > self._max_chunks:
-            raise ConfigurationError(
-                f"the docstore has {size} nodes and max_chunks is {self._max_chunks}; nothing was "
-                "indexed, because to leave some out would make them unfindable: raise max_chunks, "
-                "index a part with BM25Retriever(nodes), or use a store on disk (KeywordRetriever)"
-            )
+    def _follow(self, hashes: Mapping[str, str], *, show_progress: bool) -> None:
+        changed = [i for i, value in hashes.items() if self._indexed.get(i) != value]
+        nodes = _read(self._docstore, changed, of=len(hashes))
+        # What is not there any more although it has a hash is gone, too.
+        gone = {*(self._indexed.keys() - hashes.keys()), *changed}
+        known = self._index.snapshot.nodes.keys()
+        overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))
+        if overflow:  # nodes that are indexed still change and go
+            nodes = [node for node in nodes if node.node_id in known]
+            hashes = {i: value for i, value in hashes.items() if i in known}
+        self._index.replace(
+            gone=gone, nodes=get_tqdm_iterable(nodes, show_progress, "Indexing nodes")
+        )
+        self._indexed, self.overflow = hashes, overflow
+
+    def _overflow(self, size: int) -> str:
+        most = self.limits.max_chunks
+        if most is None or size <= most:
+            return ""
+        return (
+            f"the docstore has {size} nodes and max_chunks is {most}: nodes added beyond that are "
+            "not indexed and cannot be found; make the retriever again with a higher max_chunks, "
+            "index a part with BM25Retriever(nodes), or use a store on disk (KeywordRetriever)"
+        )
 
 
 def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:

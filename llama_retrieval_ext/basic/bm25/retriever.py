@@ -1,6 +1,6 @@
 """Keyword search in process: our extension of LlamaIndex's ``BM25Retriever``."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -13,15 +13,24 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.basic.bm25.arguments import Stemmer, tokenizer_for
-from llama_retrieval_ext.basic.bm25.following import DocstoreFollower
+from llama_retrieval_ext.basic.bm25.arguments import (
+    DEFAULT_TOP_K,
+    TOKEN_PATTERN,
+    LlamaIndexOptions,
+    Stemmer,
+    check_names,
+    tokenizer_by_default,
+    tokenizer_from,
+    top_k_from,
+)
+from llama_retrieval_ext.basic.bm25.following import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.basic.bm25.index import KeywordIndex
 from llama_retrieval_ext.basic.bm25.options import BM25Options, DocstoreOptions, Settings
 from llama_retrieval_ext.basic.bm25.parameters import Parameters
 from llama_retrieval_ext.basic.bm25.snapshot import Snapshot
 from llama_retrieval_ext.basic.bm25.storing import Stored, read, write
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.filters import Condition
@@ -29,6 +38,7 @@ from llama_retrieval_ext.formulas.normalise.min_max import min_max
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
 from llama_retrieval_ext.stores.backend import Found
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -54,7 +64,7 @@ class BM25Retriever(Retriever):
 
     Args:
         nodes: What to search; of a repeated id the last.
-        top_k: How many hits to return when the query does not say; at least 1.
+        top_k: How many hits to return when the query does not say, at least 1.
         tokenizer: Cuts nodes and queries; the default knows English, Chinese and code.
         filters: Conditions on metadata that every hit satisfies.
         scope: Who is asking.
@@ -63,9 +73,13 @@ class BM25Retriever(Retriever):
         k1: How slowly repetitions of a term saturate; 1.2 as in Lucene.
         b: How much the length of a document counts, from 0 to 1; 0.75 as in Lucene.
         name: Name in traces and ``Hit.source``; ``bm25`` unless given.
+        llama_index: LlamaIndex's names: ``similarity_top_k`` for ``top_k``; ``language``,
+            ``stemmer`` and ``skip_stemming`` in place of ``tokenizer``; ``verbose``, ``objects``,
+            ``object_map``, ``callback_manager``, and ``token_pattern`` at its default.
 
     Raises:
-        ConfigurationError: A number is out of range, or something that is no node is among them.
+        ConfigurationError: A number is out of range, something that is no node is among them, or an
+            argument is unknown, cannot be honoured or contradicts another.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -83,7 +97,7 @@ class BM25Retriever(Retriever):
         self,
         nodes: Iterable[BaseNode] = (),
         *,
-        top_k: int = 10,
+        top_k: int = DEFAULT_TOP_K,
         tokenizer: Tokenizer | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
@@ -91,13 +105,23 @@ class BM25Retriever(Retriever):
         k1: float = 1.2,
         b: float = 0.75,
         name: str = "bm25",
+        **llama_index: Unpack[LlamaIndexOptions],
     ) -> None:
-        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        check_names(llama_index)
+        super().__init__(
+            top_k=check_top_k(top_k_from(llama_index, top_k)),
+            filters=filters,
+            scope=scope,
+            name=name,
+            callback_manager=llama_index.get("callback_manager"),
+        )
         self.normalise = normalise
-        tokenizer = Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
-        self._index = KeywordIndex.empty(tokenizer, Parameters(k1, b))
-        self._index.replace(nodes=nodes)
+        self.object_map = objects_by_id(llama_index.get("objects"), llama_index.get("object_map"))
+        self._index = KeywordIndex.empty(tokenizer_from(llama_index, tokenizer), Parameters(k1, b))
+        verbose = llama_index.get("verbose", False)
+        self._index.replace(nodes=get_tqdm_iterable(nodes, verbose, "Indexing nodes"))
         self._follower: DocstoreFollower | None = None
+        self._limits: DocstoreLimits | None = None
 
     @classmethod
     def from_docstore(
@@ -119,7 +143,9 @@ class BM25Retriever(Retriever):
                 every query, which costs a request to the docstore (3 ms for 20,000 nodes in
                 memory); None never looks again. A minute is short for those who write documents
                 and long enough for a docstore over a network.
-            max_chunks: How many nodes the docstore may have; more are refused, not left out.
+            max_chunks: How many nodes the docstore may have; more are refused. Where it outgrows
+                them later, queries are answered without what was added to it then, and every
+                answer is degraded with a reason that says so.
             show_progress: Whether a progress bar is shown while nodes are indexed now.
             options: As the class takes them: ``top_k``, ``tokenizer``, ``filters``, ``scope``,
                 ``normalise``, ``k1``, ``b``, ``name``.
@@ -128,10 +154,8 @@ class BM25Retriever(Retriever):
             ConfigurationError: A value is out of range, or the docstore has too many nodes.
         """
         retriever = cls((), **options)
-        retriever._follower = DocstoreFollower(
-            docstore, retriever._index, cache_ttl_s=cache_ttl_s, max_chunks=max_chunks
-        )
-        retriever._follower.refresh(show_progress=show_progress)
+        retriever._limits = DocstoreLimits(cache_ttl_s, max_chunks)
+        retriever._follow(docstore, retriever._limits, show_progress=show_progress)
         return retriever
 
     @classmethod
@@ -164,19 +188,19 @@ class BM25Retriever(Retriever):
         return retriever
 
     @classmethod
-    def from_defaults(  # noqa: PLR0913 - LlamaIndex's arguments
+    def from_defaults(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
         cls,
         index: BaseIndex[Any] | None = None,
-        *,
         nodes: Iterable[BaseNode] | None = None,
         docstore: BaseDocumentStore | None = None,
         stemmer: Stemmer | None = None,
         language: str | Sequence[str] | None = "en",
         similarity_top_k: int = DEFAULT_SIMILARITY_TOP_K,
-        verbose: bool = False,
-        skip_stemming: bool = False,
-        token_pattern: str | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        skip_stemming: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        token_pattern: str | None = TOKEN_PATTERN,
         filters: MetadataFilters | None = None,
+        tokenizer: Tokenizer | Callable[[str], list[str]] | None = None,
     ) -> Self:
         """A retriever from LlamaIndex's own arguments: changing the import is enough.
 
@@ -187,45 +211,55 @@ class BM25Retriever(Retriever):
             stemmer: Not needed: it must be the one of the language.
             language: Of the texts, as bm25s names it: its words are stemmed, which LlamaIndex only
                 does for English, and its stop words left out of queries. A list is stop words.
-            similarity_top_k: ``top_k``; 2 as in LlamaIndex.
+            similarity_top_k: ``top_k``, at least 1; 2 as in LlamaIndex.
             verbose: Whether a progress bar is shown while nodes are indexed.
             skip_stemming: Whether words keep their endings.
-            token_pattern: Refused: the tokenizer is no pattern.
+            token_pattern: LlamaIndex's default; another is refused: the tokenizer is no pattern.
             filters: Conditions on metadata that every hit satisfies.
+            tokenizer: A `Tokenizer`, in place of language, stemmer and skip_stemming. A function,
+                which LlamaIndex has deprecated and does not use, is not used here either; a warning
+                says so.
 
         Raises:
             ConfigurationError: An argument cannot be honoured.
         """
         if sum(given is not None for given in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
-        if token_pattern is not None:
-            raise ConfigurationError(
-                f"got token_pattern={token_pattern!r}, which cannot be honoured: leave it out, or "
-                "choose with BM25Retriever(nodes, tokenizer=Tokenizer(...)) how text is cut"
-            )
+        check_names({"token_pattern": token_pattern})
         options = BM25Options(
             top_k=similarity_top_k,
-            tokenizer=tokenizer_for(language, stemmer=stemmer, skip_stemming=skip_stemming),
+            tokenizer=tokenizer_by_default(
+                tokenizer, language, stemmer=stemmer, skip_stemming=skip_stemming
+            ),
             filters=filters,
         )
         if index is not None:
             return cls.from_index(index, show_progress=verbose, **options)
         if docstore is not None:
             return cls.from_docstore(docstore, show_progress=verbose, **options)
-        return cls(get_tqdm_iterable(nodes or (), verbose, "Indexing nodes"), **options)
+        return cls(nodes or (), verbose=verbose, **options)
 
     @classmethod
-    def load(cls, path: str | Path, *, scope: Scope | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        scope: Scope | None = None,
+        docstore: BaseDocumentStore | None = None,
+    ) -> Self:
         """The retriever that `persist` wrote: its nodes, its index and all its settings.
 
         A scope is not among them, because whoever can write the file must not decide who may see
-        what. One that followed a docstore comes back over the nodes it had.
+        what; nor is a docstore. One that followed a docstore comes back over the nodes it had;
+        with ``docstore`` it follows again, by the ``cache_ttl_s`` and ``max_chunks`` it had.
 
         Args:
             path: The directory.
             scope: Who is asking.
+            docstore: What it follows from now on; only nodes that have changed are read.
 
         Raises:
+            ConfigurationError: The docstore has more nodes than ``max_chunks``.
             ScopeRequiredError: It was bound to a scope, and none is given.
             StoreFormatError: The directory holds none, a damaged one, or one of a newer version.
             StoreUnavailableError: The file may not be read.
@@ -239,14 +273,24 @@ class BM25Retriever(Retriever):
         retriever = cls((), scope=scope, **stored.settings)
         parameters = retriever._index.snapshot.parameters
         retriever._index.snapshot = Snapshot(stored.nodes, stored.postings, parameters)
+        retriever._limits = stored.limits
+        if docstore is not None:
+            retriever._limits = stored.limits or DocstoreLimits()
+            retriever._follow(docstore, retriever._limits)
         return retriever
 
     @classmethod
-    def from_persist_dir(cls, path: str | Path) -> Self:
-        """`load`, under LlamaIndex's name."""
+    def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8") -> Self:
+        """`load`, under LlamaIndex's name and with its arguments.
+
+        Args:
+            path: The directory.
+            encoding: As in LlamaIndex; the file holds ASCII alone, whatever it says.
+        """
+        del encoding
         return cls.load(path)
 
-    def persist(self, path: str | Path) -> None:
+    def persist(self, path: str | Path, encoding: str = "utf-8") -> None:
         """Write the retriever into a directory, from which `load` makes it again.
 
         All nodes are written, also those outside the retriever's scope. They are written whole or
@@ -254,11 +298,13 @@ class BM25Retriever(Retriever):
 
         Args:
             path: The directory, made if it is missing.
+            encoding: As in LlamaIndex; the file holds ASCII alone, whatever it says.
 
         Raises:
             ConfigurationError: A node cannot be written as JSON.
             StoreUnavailableError: The directory cannot be written to.
         """
+        del encoding
         snapshot = self._index.snapshot
         settings = Settings(
             top_k=self.top_k or 1,
@@ -270,7 +316,7 @@ class BM25Retriever(Retriever):
             name=self.name,
         )
         scoped = self.scope is not None
-        write(Path(path), Stored(settings, scoped, snapshot.nodes, snapshot.postings))
+        write(Path(path), Stored(settings, self._limits, scoped, snapshot.nodes, snapshot.postings))
 
     def add(self, nodes: Iterable[BaseNode]) -> None:
         """Add nodes, which replace those of the same id; the next query finds them.
@@ -310,7 +356,8 @@ class BM25Retriever(Retriever):
         """Look now for what has changed in the docstore; without one there is nothing to do.
 
         Raises:
-            ConfigurationError: The docstore has more nodes than ``max_chunks``.
+            ConfigurationError: The docstore has more nodes than ``max_chunks``; what was added to
+                it is left out.
         """
         if self._follower is not None:
             self._follower.refresh()
@@ -318,6 +365,14 @@ class BM25Retriever(Retriever):
     @property
     def _visible(self) -> Condition | None:
         return None if self.scope is None else self.scope.condition
+
+    def _follow(
+        self, docstore: BaseDocumentStore, limits: DocstoreLimits, *, show_progress: bool = False
+    ) -> None:
+        nodes = self._index.snapshot.nodes
+        hashes = {node_id: node.hash for node_id, node in nodes.items()}
+        self._follower = DocstoreFollower(docstore, self._index, limits=limits, hashes=hashes)
+        self._follower.refresh(show_progress=show_progress)
 
     def _check_changeable(self) -> None:
         if self._follower is not None:
@@ -336,6 +391,9 @@ class BM25Retriever(Retriever):
     def _find(self, query: Query) -> list[Found]:
         if self._follower is not None:
             self._follower.refresh_if_due()
+            overflow = self._follower.overflow
+            if overflow:
+                note_degraded("docstore", overflow)
         return self._index.search(
             query.query_str, top_k=query.top_k or 1, condition=query.condition
         )

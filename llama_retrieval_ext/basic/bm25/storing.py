@@ -4,6 +4,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.basic.bm25.following import DocstoreLimits
 from llama_retrieval_ext.basic.bm25.node_json import node_from_json, node_to_json
 from llama_retrieval_ext.basic.bm25.options import Settings, settings_from_json, settings_to_json
 from llama_retrieval_ext.basic.bm25.postings import Postings
@@ -30,12 +32,14 @@ class Stored(NamedTuple):
 
     Attributes:
         settings: How the retriever is set up.
+        limits: Those by which it follows a docstore; None where it follows none.
         scoped: Whether it was bound to a scope.
         nodes: By their ids, in ascending order of these.
         postings: The terms of the nodes.
     """
 
     settings: Settings
+    limits: DocstoreLimits | None
     scoped: bool
     nodes: Mapping[str, BaseNode]
     postings: Postings
@@ -56,6 +60,7 @@ def write(path: Path, stored: Stored) -> None:
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "settings": settings_to_json(stored.settings),
+        "docstore": None if stored.limits is None else asdict(stored.limits),
         "scoped": stored.scoped,
     }
     columns = {
@@ -124,7 +129,9 @@ def _stored(columns: Columns, place: Path) -> Stored:
     if ids != sorted(set(ids)) or not postings.fit(len(ids)):
         raise ValueError("its parts do not go together")
     by_id = dict(zip(ids, nodes, strict=True))
-    return Stored(settings_from_json(header["settings"]), header["scoped"], by_id, postings)
+    settings, docstore = settings_from_json(header["settings"]), header.get("docstore")
+    limits = None if docstore is None else DocstoreLimits(**docstore)
+    return Stored(settings, limits, header["scoped"], by_id, postings)
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:

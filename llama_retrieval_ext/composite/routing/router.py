@@ -18,6 +18,7 @@ from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelect
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
@@ -153,7 +154,7 @@ class RouterRetriever(Retriever):
         least = min(self.min_success, len(selections))
         rankings = yield from self._ask(query, selections, min_success=0 if others else least)
         if others and len(rankings) < max(least, 1):
-            _note_routes([*selections, *others])
+            _note_routes(others)
             selections = [*selections, *others] if rankings else others
             missing = least - len(rankings)
             rankings.update((yield from self._ask(query, others, min_success=missing)))
@@ -245,12 +246,12 @@ def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[N
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:
-    frame = current_frame()
-    if frame is not None:
-        frame.session.details["routes"] = [
+    note_details(
+        routes=[
             {"name": each.name, "confidence": each.confidence, "reason": each.reason}
             for each in taken
         ]
+    )
 
 
 def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:

@@ -6,23 +6,28 @@ from collections.abc import Mapping
 from llama_retrieval_ext.formulas.normalise.deviations import deviations
 
 
-def distribution_based(scores: Mapping[str, float], *, cut: bool = True) -> dict[str, float]:
+def distribution_based(
+    scores: Mapping[str, float], *, cut: bool = True, sample: bool = True, equal: float = 0.5
+) -> dict[str, float]:
     r"""Scores as their place between three standard deviations below and above their mean.
 
     .. math:: s'(d) = \frac{s(d) - (\mu - 3\sigma)}{6\sigma}, \qquad
               \sigma^2 = \frac{1}{n - 1} \sum_d (s(d) - \mu)^2
 
     The standard deviation is the sample's (``/ (n - 1)``), as in Qdrant, so that fusing here and
-    in the engine agree.
+    in the engine agree; LlamaIndex has the population's (``/ n``).
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
         cut: Whether scores beyond three deviations, possible from 11 ids on, become 0.0 or 1.0.
             Qdrant and LlamaIndex leave them below 0 or above 1.
+        sample: Whether the deviation is the sample's, or the population's.
+        equal: Score of every id where all scores are equal, a single one included. 0.5 is the place
+            of the mean; LlamaIndex has 1.0 (and 0.0 for scores that are not above 0).
 
     Returns:
-        Normalised score of every id, in ``[0, 1]`` unless uncut, in the same order. Equal scores, a
-        single one included, all give 0.5, the place of the mean. Empty for no scores.
+        Normalised score of every id, in ``[0, 1]`` unless uncut, in the same order. Empty for no
+        scores.
 
     Raises:
         ScoreError: A score is None or not finite.
@@ -44,9 +49,9 @@ def distribution_based(scores: Mapping[str, float], *, cut: bool = True) -> dict
     distance = deviations(scores)
     norm = math.hypot(*distance.values())
     if norm == 0.0:
-        return dict.fromkeys(scores, 0.5)
-    # sigma is norm / sqrt(n - 1); dividing by the norm first cannot overflow, however small it is.
-    root = math.sqrt(len(distance) - 1)
+        return dict.fromkeys(scores, equal)
+    # sigma is norm / root; dividing by the norm first cannot overflow, however small it is.
+    root = math.sqrt(len(distance) - sample)
     places = {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
     if not cut:
         return places

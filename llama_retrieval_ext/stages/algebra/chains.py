@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
@@ -63,7 +64,7 @@ class RefineChain(Refine):
         """The plan for the ranking after all of them."""
         ranking = list(hits)
         for stage in self.stages:
-            ranking = yield from stage.refine(query, ranking)
+            ranking = yield from step(repr(stage), stage.refine(query, ranking))
         return ranking
 
     def __repr__(self) -> str:

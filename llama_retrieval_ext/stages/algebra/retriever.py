@@ -17,19 +17,19 @@ from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.children import HonoursQuery
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, OnPartial, Session, current_frame, entered
+from llama_retrieval_ext.execution.frame import OnPartial, current_frame
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.streaming import astream, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
-from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, node_ids
-from llama_retrieval_ext.stages.algebra.many import answers
+from llama_retrieval_ext.ranking import Hit, SearchResult
+from llama_retrieval_ext.stages.algebra.instrumentation import end_retrieval, without_span
+from llama_retrieval_ext.stages.algebra.many import answers, retrieval_of, search_of
 from llama_retrieval_ext.stages.algebra.operand import Operand
+from llama_retrieval_ext.stages.algebra.results import asearched, searched
 from llama_retrieval_ext.stages.algebra.shape import Shaped, children_of
-from llama_retrieval_ext.stages.algebra.without_span import without_span
 from llama_retrieval_ext.stages.references.index_nodes import Resolver
 from llama_retrieval_ext.stages.references.index_targets import Target
-from llama_retrieval_ext.trace import Trace
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
@@ -140,7 +140,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return self._search(asked)
+        return searched(self, asked)
 
     async def asearch(
         self,
@@ -156,15 +156,42 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await self._asearch(asked)
+        return await asearched(self, asked)
 
-    def explain(self, query: QueryType) -> SearchResult:
-        """`search` with everything recorded: each step of the trace also notes its best hits."""
-        return self._search(Query.of(query), verbose=True)
+    def explain(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
+        """`search` with everything recorded: each step of the trace also notes its best hits.
 
-    async def aexplain(self, query: QueryType) -> SearchResult:
+        The ids of these are in its ``notes["top"]``. Takes the arguments of `search`.
+        """
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return searched(self, asked, verbose=True)
+
+    async def aexplain(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
         """`explain` without blocking the event loop."""
-        return await self._asearch(Query.of(query), verbose=True)
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return await asearched(self, asked, verbose=True)
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Answers that get better: the fused ranking after each leg, and last the whole answer.
@@ -175,18 +202,20 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return stream(lambda report: self._search(asked, on_partial=_telling(report, top_k)))
+        return stream(lambda report: searched(self, asked, on_partial=_telling(report, top_k)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         asked = Query.of(query)
         top_k = asked.top_k or self.top_k
-        return astream(lambda report: self._asearch(asked, on_partial=_telling(report, top_k)))
+        return astream(lambda report: asearched(self, asked, on_partial=_telling(report, top_k)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
-        """The answers to several queries, in their order.
+        """The answers to several queries, in their order; an error of one of them is raised.
+
+        For answers beside those that fail, and for what is missing from each, see `search_many`.
 
         Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
         own have not, embeds those of up to ``at_once`` queries in one call. An engine that takes
@@ -198,14 +227,39 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         Raises:
             ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
+            Exception: The error of the first query that failed, once those beside it are done; its
+                notes name the query. Queries after these are not asked.
         """
-        return run(answers(self, queries, at_once=at_once))
+        return run(answers(self, queries, retrieval_of, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
         """`retrieve_many` without blocking the event loop."""
-        return await arun(answers(self, queries, at_once=at_once))
+        return await arun(answers(self, queries, retrieval_of, at_once=at_once))
+
+    def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
+        """The results of several queries, in their order, as `retrieve_many` gets their hits.
+
+        A query that fails fails alone: its result has no hits, ``degraded`` says why under the name
+        of the retriever, and the trace has the error. No error of a query is raised, not even one
+        of a missing scope or an unsupported filter.
+
+        Args:
+            queries: Texts, ``QueryBundle``s or `Query`s.
+            at_once: How many are worked on side by side, at least 1.
+
+        Raises:
+            ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
+                the list is no query.
+        """
+        return run(answers(self, queries, search_of, at_once=at_once))
+
+    async def asearch_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[SearchResult]:
+        """`search_many` without blocking the event loop."""
+        return await arun(answers(self, queries, search_of, at_once=at_once))
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
         """A plan that asks in a batch for what each of several queries is sure to need.
@@ -219,41 +273,21 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         del queries
         yield from ()
 
-    def _search(
-        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
-    ) -> SearchResult:
-        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(self.retrieve(query), frame)
-
-    async def _asearch(
-        self, query: Query, *, verbose: bool = False, on_partial: OnPartial | None = None
-    ) -> SearchResult:
-        with entered(self._frame(verbose=verbose, on_partial=on_partial)) as frame:
-            return self._result(await self.aretrieve(query), frame)
-
-    def _frame(self, *, verbose: bool, on_partial: OnPartial | None) -> Frame:
-        outer = current_frame()
-        deadline = None if outer is None else outer.deadline
-        return Frame(Session(), deadline, Trace(self.name), verbose, on_partial)
-
-    def _result(self, hits: list[NodeWithScore], frame: Frame) -> SearchResult:
-        session, trace = frame.session, frame.trace
-        if trace is not None:
-            trace.end(result=hits)
-        return SearchResult(
-            [as_hit(hit, source=self.name) for hit in hits],
-            tuple(session.degraded),
-            None if trace is None else trace.snapshot(),
-            dict(session.details),
-        )
-
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run(self._answer(query_bundle))
+        try:
+            return run(self._answer(query_bundle))
+        except BaseException as error:
+            end_retrieval(query_bundle, error)
+            raise
 
     @without_span
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await arun(self._answer(query_bundle))
+        try:
+            return await arun(self._answer(query_bundle))
+        except BaseException as error:
+            end_retrieval(query_bundle, error)
+            raise
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
@@ -274,9 +308,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if self.object_map or not self.children:  # children have followed theirs
             hits = yield from Resolver(self._object_of).resolve(hits, query)
             hits = hits[: query.top_k]
-        frame = current_frame()
-        if frame is not None and frame.verbose and frame.trace is not None:
-            frame.trace.notes["top"] = node_ids(hits[:5])
         if self._verbose:
             _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
         return list(hits)

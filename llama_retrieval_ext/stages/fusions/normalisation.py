@@ -18,7 +18,8 @@ class Normalisation(Enum):
 
     ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
     ``FROM_ZERO`` is for scores that are never below 0, as BM25's: parts of the highest one.
-    ``DISTRIBUTION_BASED_UNCUT`` lets scores that lie far out be below 0 or above 1, as in Qdrant.
+    ``DISTRIBUTION_BASED_UNCUT`` lets scores that lie far out be below 0 or above 1, as in Qdrant;
+    ``DISTRIBUTION_BASED_LLAMA_INDEX`` does, too, and divides by n where Qdrant divides by n - 1.
     """
 
     NONE = "none"
@@ -26,6 +27,7 @@ class Normalisation(Enum):
     Z_SCORE = "z_score"
     DISTRIBUTION_BASED = "distribution_based"
     DISTRIBUTION_BASED_UNCUT = "distribution_based_uncut"
+    DISTRIBUTION_BASED_LLAMA_INDEX = "distribution_based_llama_index"
     COSINE = "cosine"
     FROM_ZERO = "from_zero"
     RANK = "rank"
@@ -44,6 +46,9 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
     Normalisation.Z_SCORE: z_score,
     Normalisation.DISTRIBUTION_BASED: distribution_based,
     Normalisation.DISTRIBUTION_BASED_UNCUT: partial(distribution_based, cut=False),
+    Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX: partial(
+        distribution_based, cut=False, sample=False, equal=1.0
+    ),
     Normalisation.COSINE: partial(theoretical_min_max, low=-1.0, high=1.0),
     Normalisation.FROM_ZERO: partial(theoretical_min_max, low=0.0),
     Normalisation.RANK: rank_normalise,

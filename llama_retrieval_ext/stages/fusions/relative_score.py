@@ -19,11 +19,13 @@ class RelativeScore(WeightedSum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DistributionBased(WeightedSum):
-    """Weighted sum of scores placed between three standard deviations: LlamaIndex's DIST_BASED.
+    """Weighted sum of scores placed between three standard deviations, by Qdrant's formula.
 
-    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score. Not cut,
-    as in LlamaIndex: the best of many keyword hits lies beyond three deviations as a rule, and what
-    it is ahead by counts.
+    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score. Not cut:
+    the best of many keyword hits lies beyond three deviations as a rule, and what it is ahead by
+    counts. LlamaIndex's formula has n where this one has n - 1, and 1 for equal scores:
+    ``QueryFusionRetriever(mode="dist_based_score")``, or ``normalise=`` with
+    ``Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX``.
 
     Examples:
         >>> DistributionBased().normalise

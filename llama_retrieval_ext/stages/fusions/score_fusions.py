@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -9,6 +10,14 @@ from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+
+_SOME_BELOW_ZERO: Final = frozenset(
+    {
+        Normalisation.Z_SCORE,
+        Normalisation.DISTRIBUTION_BASED_UNCUT,
+        Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,7 +83,7 @@ class CombMNZ(Fusion):
         Fusion.__post_init__(self)
         of_type(self.unscored, Unscored, "unscored")
         of_type(self.normalise, Normalisation, "normalise")
-        if self.normalise in (Normalisation.Z_SCORE, Normalisation.DISTRIBUTION_BASED_UNCUT):
+        if self.normalise in _SOME_BELOW_ZERO:
             raise ConfigurationError(
                 "CombMNZ multiplies scores by the number of legs, which makes negative ones worse "
                 f"for being found often; {self.normalise.name} has such, MIN_MAX and RANK have not"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.rewriting.llm_queries import queries_in
-from llama_retrieval_ext.stages.rewriting.made_queries import note_made
 from llama_retrieval_ext.stages.rewriting.query_variants import distinct, keeps_language, reworded
 
 
@@ -31,7 +31,7 @@ def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = T
     """
     asked = [query] if include_original or not texts else []
     asked += [reworded(query, text) for text in texts]
-    note_made("generated_queries", texts, count_name="queries_count", count=len(asked))
+    note_details(is_total=True, generated_queries=[*texts], queries_count=len(asked))
     return asked
 
 

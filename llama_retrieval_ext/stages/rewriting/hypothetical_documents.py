@@ -6,13 +6,13 @@ from typing import Final
 
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.llm.llm_prompt import check_prompt, filled
 from llama_retrieval_ext.stages.llm.llm_text import cleaned, has_words, is_refusal
 from llama_retrieval_ext.stages.llm.llm_writer import LLM_TIMEOUT_S, LLMWriter
 from llama_retrieval_ext.stages.rewriting.generated_queries import check_number
-from llama_retrieval_ext.stages.rewriting.made_queries import note_made
 from llama_retrieval_ext.stages.rewriting.query_variants import distinct
 
 HYDE_PROMPT: Final = """\
@@ -72,7 +72,7 @@ class HypotheticalDocuments:
             "HyDE", prompt, passage_in, times=self.n, scope=query.scope
         )
         documents = distinct(written)
-        note_made("hyde_queries", documents, count_name="hyde_queries_count", count=len(documents))
+        note_details(is_total=True, hyde_queries=[*documents], hyde_queries_count=len(documents))
         return documents
 
     def __repr__(self) -> str:

@@ -62,6 +62,11 @@ def open_elasticsearch(
     )
 
 
+def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
+    """False: opening never makes an index; whether there is one shows when it is opened."""
+    return False
+
+
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     """The backend for a store in Elasticsearch, ours or LlamaIndex's; None for any other."""
     if isinstance(store, ElasticsearchVectorStore):

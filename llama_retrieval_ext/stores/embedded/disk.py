@@ -56,6 +56,11 @@ def prepare(directory: Path) -> None:
         )
 
 
+def is_new(path: str | Path) -> bool:
+    """Whether opening a store there would make one."""
+    return not (Path(path).expanduser() / MANIFEST).is_file()
+
+
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
     """Say what the operating system's errors mean for a store.

@@ -11,6 +11,7 @@ from llama_retrieval_ext.stores.embedded.shard import DENSE
 from llama_retrieval_ext.stores.nodes.stored_node import node_from_text
 from llama_retrieval_ext.stores.points.clauses import Clause
 from llama_retrieval_ext.stores.points.payload import NODE
+from llama_retrieval_ext.stores.points.point_id import point_id
 
 _PAGE: Final = 1024
 
@@ -46,6 +47,18 @@ def matching_nodes(
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
     """How many nodes match."""
     return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
+
+
+def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
+    """The embeddings of nodes by id, without those that are not there."""
+    by_point = {point_id(node_id): node_id for node_id in node_ids}
+    records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
+    vectors = {record.id: record.vector for record in records}
+    return {
+        node_id: vector[DENSE]  # type: ignore[misc]  # a plain list by this name
+        for point, node_id in by_point.items()
+        if isinstance(vector := vectors.get(point), dict)
+    }
 
 
 def _node(record: Record) -> BaseNode:

@@ -9,17 +9,17 @@ from qdrant_edge import (
     Formula,
     Fusion,
     IdfParams,
-    Mmr,
     Query,
-    QueryRequest,
     SearchParams,
     SparseVector,
 )
 
+from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.backend import Found, Sought
 from llama_retrieval_ext.stores.embedded.conditions import EVERYTHING, filter_of
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.questions import Fusing, Question, answers, found
+from llama_retrieval_ext.stores.embedded.questions import Fusing, Question, answers
+from llama_retrieval_ext.stores.embedded.reading import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.fused_here import fused_here
 from llama_retrieval_ext.stores.native_fusion import FusedSearch
@@ -119,7 +119,8 @@ class Searcher:
 
         Returns:
             Nodes in the order picked, each with its similarity to the embedding, which need not
-            fall from pick to pick.
+            fall from pick to pick. Of candidates with the same marginal relevance the more similar
+            comes first, then the lower node id.
 
         Raises:
             ConfigurationError: A value of the embedding is not finite.
@@ -127,15 +128,18 @@ class Searcher:
         """
 
         def ask(shard: EdgeShard) -> list[Found]:
-            count = shard.info().points_count
-            picks = Mmr(self._vector(embedding), lambda_mult, min(candidates, count), using=DENSE)
-            request = QueryRequest(
-                limit=min(wanted.top_k, count),
-                query=picks,
-                filter=filter_of(wanted.clause),
-                with_payload=True,
+            # The engine's own MMR breaks ties by where its points lie.
+            nearest = self._nearest(embedding, replace(wanted, top_k=candidates))
+            (ranking,) = answers(shard, [nearest])
+            vectors = stored_vectors(shard, [each.node_id for each in ranking])
+            ranking = [each for each in ranking if each.node_id in vectors]
+            picks = maximal_marginal_relevance(
+                [each.score for each in ranking],
+                [vectors[each.node_id] for each in ranking],
+                top_k=wanted.top_k,
+                lambda_mult=lambda_mult,
             )
-            return [found(point, self._score) for point in shard.query(request)]
+            return [ranking[place] for place, _ in picks]
 
         return self._directory.read(ask, empty=[])
 

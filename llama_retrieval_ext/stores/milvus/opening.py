@@ -56,6 +56,12 @@ def open_milvus(
     )
 
 
+def is_new(url: str) -> bool:
+    """Whether opening the URL would make files; what is on a server shows when it is opened."""
+    path = parsed_address(url).path
+    return path is not None and not path.exists()
+
+
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     """The backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
     if type(store).__module__.startswith("llama_index."):

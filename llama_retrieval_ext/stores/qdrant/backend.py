@@ -46,6 +46,7 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
             grouping=not self.store.connection.is_local,
             mmr=self._has_mmr,
             real_async=self.store.connection.real_async,
+            operators=self.store.operators,
         )
 
     def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:

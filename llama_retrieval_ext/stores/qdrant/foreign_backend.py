@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 
 from llama_retrieval_ext.errors import StoreUnavailableError, UnsupportedModeError
@@ -49,6 +50,7 @@ class ForeignBackend:
             keyword=ScoreRange(low=0.0) if self._foreign.has_keywords else None,
             one_round_trip=self._foreign.has_keywords,
             real_async=self._foreign.connection.real_async,
+            operators=self._foreign.version.operators - {FilterOperator.TEXT_MATCH_INSENSITIVE},
         )
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:

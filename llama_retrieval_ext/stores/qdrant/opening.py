@@ -1,6 +1,8 @@
 """Qdrant for `stores.opening`: which is imported without Qdrant's client, so this is not."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
@@ -12,6 +14,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 try:
     from llama_index.vector_stores.qdrant import QdrantVectorStore
 
+    from llama_retrieval_ext.stores.qdrant.address import parsed_address
     from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
     from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
     from llama_retrieval_ext.stores.qdrant.store import QdrantStore
@@ -19,6 +22,9 @@ except ModuleNotFoundError as error:
     if (error.name or "").startswith("llama_retrieval_ext"):
         raise
     raise MissingDependencyError("Qdrant", "qdrant") from error
+
+# What the client's local mode writes into every directory of its own.
+_FILE: Final = "meta.json"
 
 
 def open_qdrant(
@@ -48,6 +54,12 @@ def open_qdrant(
     return QdrantStore(
         url, tokenizer=tokenizer, dim=dim, distance=distance, store_params=store_params
     )
+
+
+def is_new(url: str) -> bool:
+    """Whether opening the URL would make files; what is on a server shows when it is opened."""
+    path = parsed_address(url).path
+    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
+from llama_index.core.vector_stores.types import FilterOperator, VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
@@ -134,6 +134,11 @@ class QdrantStore(EngineStore):
     def searcher(self) -> TalkingSearcher:
         """What the backend asks."""
         return TalkingSearcher(self._collection)
+
+    @property
+    def operators(self) -> frozenset[FilterOperator]:
+        """The filter operators that the server's version evaluates."""
+        return self._collection.version.operators
 
     def beside(self, suffix: str) -> Self:
         """A store of records that are read by id, in a collection of its own, over this client.

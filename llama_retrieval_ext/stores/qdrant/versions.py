@@ -3,17 +3,21 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
+from llama_index.core.vector_stores.types import FilterOperator
+
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     StoreError,
     StoreUnavailableError,
     UnsupportedFilterError,
 )
+from llama_retrieval_ext.stores.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.points.clauses import Clause, Contains, Group
 from llama_retrieval_ext.stores.qdrant.talk import Request, Talk
 
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
+_WITHIN_TEXT: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 # The first where a collection keeps what it was made with, and where a fusion by rank takes its
 # constant; the other fusions are older.
 _OLDEST: Final = (1, 16)
@@ -48,6 +52,13 @@ class Version:
     def fuses(self) -> bool:
         """Whether it fuses as we do, for all that is known."""
         return (self.major, self.minor) >= _OLDEST
+
+    @property
+    def operators(self) -> frozenset[FilterOperator]:
+        """The filter operators that it evaluates."""
+        if (self.major, self.minor) >= _SUBSTRINGS:
+            return EVERY_OPERATOR
+        return EVERY_OPERATOR - _WITHIN_TEXT
 
     def check_server(self, where: str) -> None:
         """Nothing, unless collections of ours cannot be kept there.

@@ -310,7 +310,8 @@ def test_doc_ids_and_node_ids_narrow_a_query(store: MilvusStore) -> None:
     store.add([node("a", doc="x.md"), node("b", doc="x.md"), node("c")])
     assert ids(store, doc_ids=["x.md"]) == ["a", "b"]
     assert ids(store, doc_ids=["x.md"], node_ids=["b", "c"]) == ["b"]
-    assert ids(store, doc_ids=[], node_ids=[]) == ["a", "b", "c"]
+    assert ids(store, node_ids=[]) == ["a", "b", "c"]
+    assert ids(store, doc_ids=[]) == []
     assert ids(store, doc_ids=[""]) == []
 
 

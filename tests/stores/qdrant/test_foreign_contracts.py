@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
@@ -73,16 +72,12 @@ def dense() -> Iterator[Named]:
 
 
 class TestHybridBackend(BackendContract):
-    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
-
     @pytest.fixture
     def backend(self, any_hybrid: Named) -> Named:
         return any_hybrid
 
 
 class TestDenseBackend(BackendContract):
-    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
-
     @pytest.fixture
     def backend(self, dense: Named) -> Named:
         return dense

@@ -209,6 +209,7 @@ def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: Fa
         assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
         assert backend.describe()["rarity_in_scope"] is False
         assert not any('"corpus"' in body for _, _, body in fake.requests)
+        assert FilterOperator.TEXT_MATCH not in (backend.capabilities.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
         with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
             backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
