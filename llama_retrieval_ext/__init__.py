@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
     from llama_retrieval_ext.embeddings.local import LocalEmbedding
     from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
+    from llama_retrieval_ext.execution.breaker import CircuitBreaker
+    from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
@@ -118,8 +120,10 @@ __all__ = [
     "BM25Retriever",
     "Boost",
     "Borda",
+    "Call",
     "CascadeSelector",
     "Choice",
+    "CircuitBreaker",
     "CircuitOpenError",
     "Collapse",
     "CombMNZ",
@@ -169,6 +173,8 @@ __all__ = [
     "MultiQuery",
     "MultiQueryRetriever",
     "Normalisation",
+    "Outcome",
+    "Plan",
     "Postprocessed",
     "Query",
     "QueryFusionRetriever",
@@ -205,7 +211,9 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreUnavailableError",
+    "Task",
     "Threshold",
+    "Together",
     "Tokenizer",
     "TooFewLegsError",
     "Top",
@@ -228,8 +236,10 @@ _MODULES = {
     "BM25Retriever": "basic.bm25",
     "Boost": "stages.reranking.rule_weights",
     "Borda": "stages.fusions.borda",
+    "Call": "execution.effects",
     "CascadeSelector": "composite.routing.cascade",
     "Choice": "composite.routing.selector",
+    "CircuitBreaker": "execution.breaker",
     "Collapse": "stages.refining.collapse",
     "CombMNZ": "stages.fusions.score_fusions",
     "Consensus": "stages.fusions.consensus",
@@ -269,6 +279,8 @@ _MODULES = {
     "MultiQuery": "stages.rewriting.multi_query",
     "MultiQueryRetriever": "composite.multi_query",
     "Normalisation": "stages.fusions.normalisation",
+    "Outcome": "execution.effects",
+    "Plan": "execution.effects",
     "Postprocessed": "stages.reranking.postprocessed",
     "Query": "query",
     "QueryFusionRetriever": "composite.query_fusion",
@@ -297,7 +309,9 @@ _MODULES = {
     "Selection": "composite.routing.selector",
     "Selector": "composite.routing.selector",
     "StepBack": "stages.rewriting.step_back",
+    "Task": "execution.effects",
     "Threshold": "stages.refining.threshold",
+    "Together": "execution.effects",
     "Tokenizer": "text.tokenizer",
     "Top": "stages.refining.top",
     "Unscored": "stages.algebra.fusion",

@@ -4,8 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.query import Query
+
+# Of the query's time; the rest is for the routes.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,25 @@ class Selector(ABC):
     @abstractmethod
     def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the routes to take, best first; empty to abstain."""
+
+
+def selected(
+    selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
+) -> Plan[list[Selection]]:
+    """The plan for a selection that takes at most a share of the time that is left.
+
+    Args:
+        selector: Picks the routes.
+        query: What to route.
+        choices: The routes.
+        share: Of what is left of the query's time; without a time limit there is none here.
+
+    Raises:
+        DeadlineExceededError: The selector is late.
+    """
+    frame = current_frame()
+    left_s = None if frame is None else frame.remaining_s()
+    limit_s = None if left_s is None else round(share * left_s, 3)
+    task = Task(repr(selector), selector.select(query, choices), limit_s)
+    outcomes: list[Outcome[list[Selection]]] = yield Together([task])
+    return outcomes[0].result()

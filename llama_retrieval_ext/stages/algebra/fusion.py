@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore
 
+from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
@@ -87,6 +88,13 @@ class Fusion(Operand, ABC):
     # By leg name, or in the order of the legs; None for the weights of the legs. A field of the
     # subclasses' dataclasses.
     weights: Weights
+    # How many legs must answer; None for what the legs say, or else 1. A field of the subclasses'
+    # dataclasses as well.
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_success is not None:
+            check_count(self.min_success, "min_success", least=0)
 
     @abstractmethod
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
@@ -213,6 +221,39 @@ def resolved_weights(
         found = list(weights)
     weighted_legs(names, weights=found)
     return dict(zip(names, map(float, found), strict=True))
+
+
+def resolved_min_success(own: int | None, fusion: Fusion, *, legs: int) -> int:
+    """How many legs must answer: what their composite says, or its fusion, or else 1.
+
+    Args:
+        own: What the composite says; None for nothing.
+        fusion: Its fusion.
+        legs: How many legs it has.
+
+    Raises:
+        ConfigurationError: Both say it, and differently, or there are not so many legs.
+    """
+    if own is not None and fusion.min_success not in (None, own):
+        raise ConfigurationError(
+            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
+            "once"
+        )
+    least = fusion.min_success if own is None else own
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """The same number, if so many legs can answer.
+
+    Raises:
+        ConfigurationError: It is negative, or above the number of legs.
+    """
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
 
 
 def _counted(

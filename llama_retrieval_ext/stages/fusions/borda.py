@@ -14,12 +14,15 @@ class Borda(Fusion):
 
     Args:
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Source:
         `llama_retrieval_ext.formulas.borda`.
     """
 
     weights: Weights = None
+    min_success: int | None = None
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times points."""

@@ -15,6 +15,8 @@ class RRF(Fusion):
         k: Smoothing constant, in ranks; larger values flatten the lead of the top. 60 is the
             value of the paper.
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Source:
         `llama_retrieval_ext.formulas.rrf`.
@@ -29,8 +31,10 @@ class RRF(Fusion):
 
     k: float = 60.0
     weights: Weights = None
+    min_success: int | None = None
 
     def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
         reciprocal_rank_fusion([], k=self.k)  # checks k
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 # A hundred words take most models a few seconds; who searches does not wait much longer.
 LLM_TIMEOUT_S = 10.0
 # What is left of the query's time must also do for the retrieval behind.
-_SHARE = 0.5
+BEFORE_RETRIEVAL = 0.5
 _SHOWN = 80
 
 
@@ -44,11 +44,13 @@ class LLMWriter:
 
     Args:
         llm: Any LlamaIndex LLM.
-        timeout_s: Seconds it may take, within half of what is left of the query's time.
+        timeout_s: Seconds it may take, within its share of what is left of the query's time.
         max_tokens: Passed on to the LLM; None for its own limit. A reasoning model also thinks
             within it.
         cache: What it has said.
         breaker: Leaves it alone while it keeps failing.
+        share: How much of what is left of the query's time it may take: half where a retrieval
+            follows, all of it where nothing does; the driver keeps some for the answer.
 
     Raises:
         ConfigurationError: There is no LLM, or a number is out of range.
@@ -59,6 +61,7 @@ class LLMWriter:
     max_tokens: int | None = None
     cache: AnswerCache = field(default_factory=AnswerCache)
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    share: float = BEFORE_RETRIEVAL
 
     def __post_init__(self) -> None:
         if not isinstance(self.llm, LLM):
@@ -107,7 +110,7 @@ class LLMWriter:
     def _limit_s(self) -> float:
         frame = current_frame()
         left_s = None if frame is None else frame.remaining_s()
-        return self.timeout_s if left_s is None else min(self.timeout_s, _SHARE * left_s)
+        return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
 
     def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:
         said = self.cache.known(key)
@@ -121,15 +124,19 @@ class LLMWriter:
 
     def _call(self, prompt: str) -> Call[CompletionResponse]:
         llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
-        is_async = unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
         return Call(
             lambda: llm.complete(prompt, formatted=False, **options),
-            (lambda: llm.acomplete(prompt, formatted=False, **options)) if is_async else None,
+            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
         )
 
     def __repr__(self) -> str:
         return type(self.llm).__name__
+
+
+def has_async(llm: LLM) -> bool:
+    """Whether the model has an async way of its own, which does not block the event loop."""
+    # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
+    return unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
 
 
 def _identity(llm: LLM) -> Hashable:
