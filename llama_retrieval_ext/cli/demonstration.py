@@ -19,7 +19,12 @@ def samples(watched: Callable[[list[Document]], Iterable[Document]] = iter) -> R
     Args:
         watched: Wraps them while they are read, for a progress bar.
     """
-    return Reading(watched([*python_topics(), *zh_safety_laws()]))
+    return Reading(watched(sample_documents()))
+
+
+def sample_documents() -> list[Document]:
+    """All sample documents."""
+    return [*python_topics(), *zh_safety_laws()]
 
 
 def query_engine_sources(retriever: BaseRetriever, question: str) -> list[NodeWithScore]:

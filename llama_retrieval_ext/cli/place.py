@@ -56,6 +56,11 @@ class Place:
         return Location.of(self.url).path
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether what is put into the knowledge base is gone when the program ends."""
+        return Location.of(self.url).is_in_memory
+
+    @property
     def scope(self) -> "ext.Scope | None":
         """Who is asking; None if nobody said."""
         if self.tenant_id is None and self.kb_id is None:

@@ -1,32 +1,79 @@
-"""The part of a passage that a reader should see first."""
+"""The part of a passage that a reader should see first, and the words in it that matched."""
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
+from rich.cells import cell_len
+
 from llama_retrieval_ext.cli.output import one_line
+from llama_retrieval_ext.text.scripts import CJK
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _END = re.compile(r"[.!?:][\"')\]]*\s+|[。！？；]|\n\s*\n")  # noqa: RUF001 - Chinese punctuation
+_BLOCK_END = re.compile(r"\n\s*?\n")
+_CODE_SIGNS = (">>>", "```")
+_WORD = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
+_CJK_TERM = re.compile(rf"[{CJK}]+")
 _TOKENIZER = Tokenizer()
 
 
 def quote(text: str, question: str, *, cells: int) -> str:
     """One line of a passage, from the sentence on that shares most terms with the question.
 
+    It ends with a word. Of a block of code it holds all or nothing, unless it begins with one.
+
     Args:
         text: The passage.
-        question: What was asked.
+        question: The query.
         cells: How many columns there are.
 
     Examples:
-        >>> quote("Welcome. Leave is 25 days. Lunch is free.", "days of leave", cells=20)
-        'Leave is 25 days. L…'
+        >>> quote("Welcome. Leave is 25 days. Lunch is free.", "days of leave", cells=25)
+        'Leave is 25 days. Lunch…'
 
     """
-    wanted = set(_TOKENIZER.query_tokens(question))
+    terms = set(_TOKENIZER.query_tokens(question))
     starts = [0, *(match.end() for match in _END.finditer(text))]
     shared = [
-        len(wanted.intersection(_TOKENIZER.tokens(text[start:end])))
+        len(terms.intersection(_TOKENIZER.tokens(text[start:end])))
         for start, end in pairwise([*starts, len(text)])
     ]
-    return one_line(text[starts[shared.index(max(shared))] :], cells=cells)
+    return _cut(text[starts[shared.index(max(shared))] :], cells)
+
+
+def matched_spans(text: str, question: str) -> Iterator[tuple[int, int]]:
+    """Where the terms of a question stand in a text, as start and end; Chinese ones may overlap.
+
+    Examples:
+        >>> text = "Annual leaves: 年假"
+        >>> [text[start:end] for start, end in matched_spans(text, "leave 年假")]
+        ['leaves', '年假']
+
+    """
+    terms = set(_TOKENIZER.query_tokens(question))
+    for word in _WORD.finditer(text):
+        if terms.intersection(_TOKENIZER.tokens(word[0])):
+            yield word.span()
+    for term in terms:
+        if _CJK_TERM.fullmatch(term):
+            yield from (match.span() for match in re.finditer(term, text))
+
+
+def _cut(text: str, cells: int) -> str:
+    whole = one_line(text)
+    if cell_len(whole) <= cells:
+        return whole
+    kept, before = "", ""
+    for block in _BLOCK_END.split(text):
+        longer = f"{kept} {one_line(block)}".strip()
+        if cell_len(f"{longer} …") > cells:
+            is_left_out = kept and _is_code(block, before)
+            return f"{kept} …" if is_left_out else one_line(f"{longer} …", cells=cells)
+        kept, before = longer, block
+    return kept
+
+
+def _is_code(block: str, before: str) -> bool:
+    is_example = before.rstrip().endswith(":") and block.startswith((" ", "\t"))
+    return is_example or block.lstrip().startswith(_CODE_SIGNS)
