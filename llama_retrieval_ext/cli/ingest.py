@@ -1,6 +1,5 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -15,7 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.trace import describe
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.cli.files import Reading
+    from llama_retrieval_ext.ingest.readers import Reading
 
 T = TypeVar("T")
 
@@ -51,13 +50,11 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
         ConfigurationError: There are none.
     """
     # LlamaIndex takes two seconds to import, which --help need not.
-    from llama_retrieval_ext.cli.files import read_files  # noqa: PLC0415
+    from llama_retrieval_ext.ingest.readers import iter_documents  # noqa: PLC0415
 
-    # What it has to say about a broken file, and it says it three times, is in the file's reason.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    reading = read_files(paths, leave_out=place.folder, watched=watched)
+    reading = iter_documents(paths, leave_out=place.folder, watched=watched)
     if not reading.finds_any():
-        say_left_out(reading.failures)
+        say_left_out(reading.left_out)
         names = ", ".join(map(str, paths))
         raise ConfigurationError(f"nothing to add: no file with text in it at {names}")
     return reading
@@ -66,7 +63,7 @@ def read(paths: Sequence[Path], place: Place) -> "Reading":
 def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
     """Add documents, and say what became of them; end the program if none went in."""
     report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
-    say_left_out(reading.failures)
+    say_left_out(reading.left_out)
     say(str(report))
     say_left_out(report.skipped)
     say_left_out({name: describe(error) for name, error in report.failures.items()})
