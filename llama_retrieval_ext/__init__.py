@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.readers import read_documents
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
     from llama_retrieval_ext.stages.algebra.branches import branches
@@ -209,6 +210,7 @@ __all__ = [
     "branches",
     "copy_knowledge_base",
     "open_store",
+    "read_documents",
     "resolve_embed_model",
 ]
 
@@ -295,6 +297,7 @@ _MODULES = {
     "branches": "stages.algebra.branches",
     "copy_knowledge_base": "ingest.copying",
     "open_store": "stores.opening",
+    "read_documents": "ingest.readers",
     "resolve_embed_model": "embeddings.resolve",
 }
 
