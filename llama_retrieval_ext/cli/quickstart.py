@@ -9,8 +9,8 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.comparison import DEPTH, Comparison, best_passages, compare
-from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.hits import show_passage
+from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.output import say, say_table, three_digits
 from llama_retrieval_ext.cli.place import EmbedModel, Place
 from llama_retrieval_ext.cli.program import five_lines, opening_lines
@@ -146,7 +146,11 @@ def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
     say_table(
         ("", "score", "document"),
         (
-            (str(rank), three_digits(source.score or 0.0), source.node.ref_doc_id or source.node.node_id)
+            (
+                str(rank),
+                three_digits(source.score or 0.0),
+                source.node.ref_doc_id or source.node.node_id,
+            )
             for rank, source in enumerate(sources, start=1)
         ),
     )

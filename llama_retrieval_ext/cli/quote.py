@@ -1,7 +1,6 @@
 """The part of a passage that a reader should see first, and the words in it that matched."""
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 
 from rich.cells import cell_len
@@ -42,22 +41,30 @@ def quote(text: str, question: str, *, cells: int) -> str:
     return _cut(text[starts[shared.index(max(shared))] :], cells)
 
 
-def matched_spans(text: str, question: str) -> Iterator[tuple[int, int]]:
-    """Where the terms of a question stand in a text, as start and end; Chinese ones may overlap.
+def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
+    """Where the terms of a question stand in a text: start and end of each, in order.
 
     Examples:
-        >>> text = "Annual leaves: 年假"
-        >>> [text[start:end] for start, end in matched_spans(text, "leave 年假")]
-        ['leaves', '年假']
+        >>> text = "Annual leaves: 年假规定"
+        >>> [text[start:end] for start, end in matched_spans(text, "leave 年假规")]
+        ['leaves', '年假规']
 
     """
     terms = set(_TOKENIZER.query_tokens(question))
-    for word in _WORD.finditer(text):
-        if terms.intersection(_TOKENIZER.tokens(word[0])):
-            yield word.span()
-    for term in terms:
-        if _CJK_TERM.fullmatch(term):
-            yield from (match.span() for match in re.finditer(term, text))
+    spans = [
+        word.span()
+        for word in _WORD.finditer(text)
+        if terms.intersection(_TOKENIZER.tokens(word[0]))
+    ]
+    for term in filter(_CJK_TERM.fullmatch, terms):
+        spans += [match.span() for match in re.finditer(term, text)]
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:  # pairs of Chinese characters overlap
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _cut(text: str, cells: int) -> str:

@@ -80,8 +80,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             _show(result, query, full=full, explain=explain)
         if narrowed is not None and not result.hits:
-            for hint in hints(opened, narrowed, place.scope):
-                say_aside(f"hint: {hint}")
+            pass
 
 
 def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:

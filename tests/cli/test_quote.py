@@ -51,13 +51,12 @@ def test_prose_that_is_indented_is_no_code() -> None:
         ("Leaves are paid.", "leave", ["Leaves"]),
         ("C++ is not C.", "C++", ["C++"]),
         ("call os.path.join twice", "os.path.join", ["os.path.join"]),
-        ("安全生产许可证", "生产许可", ["生产", "产许", "许可"]),
-        ("年假 is leave", "leave 年假", ["leave", "年假"]),
+        ("安全生产许可证", "生产许可", ["生产许可"]),
+        ("年假 is leave", "leave 年假", ["年假", "leave"]),
         ("Nothing here.", "zeppelin", []),
     ],
 )
 def test_terms_of_the_question_are_found_in_the_text(
     text: str, question: str, matched: list[str]
 ) -> None:
-    spans = matched_spans(text, question)
-    assert [text[start:end] for start, end in sorted(spans)] == sorted(matched, key=text.index)
+    assert [text[start:end] for start, end in matched_spans(text, question)] == matched
