@@ -141,7 +141,7 @@ class _Parser:
         self._at = match.end()
         return key
 
-    def _values(self) -> list[Scalar]:
+    def _values(self) -> list[str] | list[float]:
         self._depth += 1
         values = [self._value()]
         while self._skip(","):
@@ -149,9 +149,11 @@ class _Parser:
         self._depth -= 1
         if not self._skip(")"):
             raise self._error("has a parenthesis that does not end")
-        if len({isinstance(value, str) for value in values}) > 1:
+        strings = [value for value in values if isinstance(value, str)]
+        numbers: list[float] = [value for value in values if not isinstance(value, str)]
+        if strings and numbers:
             raise self._error("has a list of numbers and strings; put all in quotes, or none")
-        return values
+        return strings or numbers
 
     def _value(self, *, as_text: bool = False) -> Scalar:
         if self._text[self._at : self._at + 1] in _QUOTES:

@@ -2,7 +2,7 @@
 
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,12 @@ from llama_retrieval_ext.cli.hits import show_contributions, show_hits
 from llama_retrieval_ext.cli.output import say, say_aside
 from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+# How many passages tell which keys there are; to read all takes long.
+_SAMPLE = 1000
 
 
 class Mode(StrEnum):
@@ -58,7 +64,6 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Search a knowledge base: rank, score and document of each hit, and its rank in each leg."""
     # LlamaIndex takes two seconds to import, which --help need not.
-    # HINT
     from llama_retrieval_ext.cli.filter_notation import parse_filter_options  # noqa: PLC0415
 
     if not query.strip():
@@ -80,7 +85,16 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             _show(result, query, full=full, explain=explain)
         if narrowed is not None and not result.hits:
-            pass
+            _show_hints(opened, narrowed, place)
+
+
+def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Place) -> None:
+    from llama_retrieval_ext.cli.filter_hint import filter_hints  # noqa: PLC0415
+
+    fields = kb.metadata_fields(scope=place.scope, sample=_SAMPLE)
+    n_passages = min(_SAMPLE, kb.count(scope=place.scope))
+    for hint in filter_hints(filters, fields, n_passages=n_passages):
+        say_aside(f"hint: {hint}", style="yellow")
 
 
 def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:
