@@ -74,8 +74,7 @@ class Place:
         return ext.KnowledgeBase.open(
             self.url,
             embed_model=model,
-            # Who only asks, and has a scope, may ask either kind.
-            require_scope=self.require_scope or (must_exist and self.scope is not None),
+            require_scope=self.require_scope or None,
             must_exist=must_exist,
         )
 
