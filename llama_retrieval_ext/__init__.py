@@ -28,6 +28,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
     TooFewLegsError,
+    UnstableIdWarning,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
     from llama_retrieval_ext.ingest.readers import read_documents
     from llama_retrieval_ext.query import Query, Scope
@@ -149,6 +151,7 @@ __all__ = [
     "InvalidFilterError",
     "KeywordRetriever",
     "KnowledgeBase",
+    "KnowledgeBaseInfo",
     "LLMRerank",
     "LLMSelector",
     "Leg",
@@ -203,6 +206,7 @@ __all__ = [
     "TooFewLegsError",
     "Top",
     "Unscored",
+    "UnstableIdWarning",
     "UnsupportedFilterError",
     "UnsupportedModeError",
     "VectorRetriever",
@@ -248,6 +252,7 @@ _MODULES = {
     "IntentProfile": "composite.intent",
     "KeywordRetriever": "basic.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
+    "KnowledgeBaseInfo": "ingest.info",
     "LLMRerank": "stages.reranking.llm_rerank",
     "LLMSelector": "composite.routing.llm_selector",
     "Leg": "execution.legs",

@@ -83,6 +83,10 @@ class MissingDependencyError(RetrievalExtError, ImportError):
         super().__init__(f"{feature} needs {needed}")
 
 
+class UnstableIdWarning(UserWarning):
+    """A document whose reader made up a random id: added again, it would be there twice."""
+
+
 class ScoreError(RetrievalExtError, ValueError):
     """A score that is None or not finite entered a formula."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any  # python-pptx has no types
+from typing import Any, TypeAlias
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
@@ -10,6 +10,8 @@ from openpyxl import load_workbook
 from pptx import Presentation
 
 from llama_retrieval_ext.ingest.file_formats import row_text
+
+_Untyped: TypeAlias = Any  # python-pptx has no types
 
 
 class XLSXReader(BaseReader):
@@ -61,13 +63,13 @@ def _rows(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
         yield row_text([name for name, _ in cells], [cell for _, cell in cells])
 
 
-def _slide_lines(slide: Any) -> Iterator[str]:
+def _slide_lines(slide: _Untyped) -> Iterator[str]:
     yield from _shape_lines(slide.shapes)
     if slide.has_notes_slide:
         yield from _lines(slide.notes_slide.notes_text_frame.text)
 
 
-def _shape_lines(shapes: Any) -> Iterator[str]:
+def _shape_lines(shapes: _Untyped) -> Iterator[str]:
     for shape in shapes:
         if hasattr(shape, "shapes"):  # a group
             yield from _shape_lines(shape.shapes)
