@@ -1,17 +1,17 @@
 """`llama-retrieval list`, `show`, `delete` and `info`: what a knowledge base holds."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_passage
-from llama_retrieval_ext.cli.output import counted, say, say_table
+from llama_retrieval_ext.cli.output import counted, say, say_table, three_digits
 from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_retrieval_ext.ingest.ledger import StoredSource
+
+T = TypeVar("T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -62,12 +64,7 @@ def show(
     """Show the passages of a file or document as they are stored, with their metadata."""
     place = Place(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
-        for name in _names(source):
-            nodes = opened.get(name, scope=place.scope)
-            if nodes:
-                break
-        else:
-            raise _unknown(opened, source, place)
+        name, nodes = _apply(opened.get, source, opened, place)
     if as_json:
         say(json.dumps([_node_as_json(each) for each in nodes], ensure_ascii=False, indent=2))
         return
@@ -100,13 +97,8 @@ def delete(
     place = Place(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         for source in sources:
-            for name in _names(source):
-                gone = opened.delete(name, scope=place.scope)
-                if gone:
-                    say(f"deleted {name}: {counted(gone, 'passage')}")
-                    break
-            else:
-                raise _unknown(opened, source, place)
+            name, gone = _apply(opened.delete, source, opened, place)
+            say(f"deleted {name}: {counted(gone, 'passage')}")
 
 
 def info(
@@ -116,7 +108,7 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Show what a knowledge base is: engine, embedding model, counts, size."""
-    with Place(kb, embed_model).reopen() as opened:
+    with Place(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say(json.dumps(asdict(facts), ensure_ascii=False, indent=2))
@@ -180,9 +172,15 @@ def _node_as_json(node: "BaseNode") -> dict[str, object]:
     }
 
 
-def _names(source: str) -> list[str]:
-    """What a user may mean: an id or, of a file, its path from here."""
-    return list(dict.fromkeys([source, str(Path(source).expanduser().resolve())]))
+def _apply(
+    action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Place
+) -> tuple[str, T]:
+    """The name of a source and what an action on it returns; a path may be relative to here."""
+    for name in dict.fromkeys([source, str(Path(source).expanduser().resolve())]):
+        result = action(name, scope=place.scope)
+        if result:
+            return name, result
+    raise _unknown(kb, source, place)
 
 
 def _unknown(kb: "ext.KnowledgeBase", source: str, place: Place) -> ConfigurationError:
@@ -198,4 +196,4 @@ def _bytes(size: int) -> str:
     number, unit = float(size), 0
     while number >= _KILO and unit < len(_UNITS) - 1:
         number, unit = number / _KILO, unit + 1
-    return f"{number:.3g} {_UNITS[unit]}"
+    return f"{three_digits(number)} {_UNITS[unit]}"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 _NARROWEST = 100
+_UNLIMITED = 1_000_000
 _SHOWN = 20
 _FOUR_DIGITS = 999.5
 _NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
@@ -57,7 +58,10 @@ def say_left_out(failures: Mapping[Any, str]) -> None:
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines; wide letters count as two, columns of numbers align right."""
+    """Print a table without lines; wide letters count as two, columns of numbers align right.
+
+    A pipe gets each row on one line.
+    """
     cells = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, column in zip_longest(header, zip(*cells, strict=True), fillvalue=()):
@@ -66,6 +70,8 @@ def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in cells:
         table.add_row(*row)
     plain = console()
+    if not plain.is_terminal:
+        plain.width = _UNLIMITED
     with plain.capture() as captured:
         plain.print(table)
     for line in captured.get().splitlines():

@@ -190,6 +190,32 @@ def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
     assert "KEY=VALUE" in finished.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("file=leave.md", "none of 3 passages looked at has the key 'file'; did you mean 'file_"),
+        ("zeppelin=1", "has the key 'zeppelin'; there are: file_name, file_path\n"),
+        ("file_name=1", "file_name is text in 3 of 3 passages that have it; you wrote a number: "),
+        ("lang=zh or file_name>1", "has the key 'lang'"),
+    ],
+)
+def test_filter_that_matches_nothing_is_explained(
+    run: Run, url: str, option: str, hint: str
+) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", option)
+    assert (finished.returncode, finished.stdout) == (0, "no hits\n")
+    assert finished.stderr.startswith("hint: ")
+    assert hint in finished.stderr
+    as_json = run("search", "leave", "--kb", url, "--filter", option, "--json")
+    assert json.loads(as_json.stdout)["hits"] == []
+    assert hint in as_json.stderr
+
+
+def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, url: str) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", "file_name=x and not lang=zh")
+    assert (finished.stdout, finished.stderr) == ("no hits\n", "")
+
+
 def test_explain_shows_what_ran_and_what_each_leg_gave(run: Run, url: str) -> None:
     told = run("search", "annual leave", "--kb", url, "--explain").stdout
     assert "hybrid:" in told
@@ -240,9 +266,11 @@ def test_one_that_requires_a_scope_is_used_with_one_only(
     bare = run("ingest", handbook, "--kb", url, "--require-scope")
     assert (bare.returncode, "--tenant" in bare.stderr) == (1, True)
     assert run("ingest", handbook, "--kb", url, "--require-scope", *acme).returncode == 0
-    for command in (("search", "leave"), ("ingest", handbook), ("ingest", handbook, *acme)):
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url, *acme).stdout
+    assert "yes" in run("info", "--kb", url).stdout
+    for command in (("search", "leave"), ("ingest", handbook), ("list",), ("delete", "x")):
         refused = run(*command, "--kb", url)
-        assert (refused.returncode, "--require-scope" in refused.stderr) == (1, True)
+        assert (refused.returncode, "--tenant" in refused.stderr) == (1, True)
     assert best(run, "annual leave", "--kb", url, *acme)[0] == "leave.md"
     assert best(run, "annual leave", "--kb", url, "--tenant", "globex") == []
 
