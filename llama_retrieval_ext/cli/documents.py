@@ -35,7 +35,10 @@ def list_(
     embed_model: EmbedModel = "local",
     as_json: AsJson = False,
 ) -> None:
-    """List the files, or other sources, in a knowledge base, with their documents and passages."""
+    """List the files in a knowledge base, with counts of documents and passages.
+
+    A document that comes from no file is listed by its id.
+    """
     place = Place(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         sources = opened.sources(scope=place.scope)
@@ -61,7 +64,7 @@ def show(
     embed_model: EmbedModel = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Show the passages of a file or document as they are stored, with their metadata."""
+    """Show the passages of a file or document, with their metadata."""
     place = Place(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         name, nodes = _apply(opened.get, source, opened, place)
@@ -107,17 +110,18 @@ def info(
     embed_model: EmbedModel = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a knowledge base is: engine, embedding model, counts, size."""
+    """Show engine, embedding model, counts and size of a knowledge base."""
     with Place(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say(json.dumps(asdict(facts), ensure_ascii=False, indent=2))
         return
     size = "on a server" if facts.size_bytes is None else _bytes(facts.size_bytes)
+    dimension = f", {facts.dimension} dimensions" if facts.dimension else ""
     rows = {
         "URL": facts.url,
         "engine": facts.engine,
-        "embedding model": f"{facts.embed_model}, {facts.dimension or 'no'} dimensions",
+        "embedding model": f"{facts.embed_model}{dimension}",
         "files or sources": f"{facts.sources:,}",
         "documents": f"{facts.documents:,}",
         "passages": f"{facts.nodes:,}",

@@ -58,8 +58,9 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = False,
 ) -> None:
-    """Put files into a knowledge base: text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, CSV.
+    """Put files into a knowledge base.
 
+    It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX and CSV, in folders and the folders inside.
     Run it again after files have changed; after an interruption it continues. Exit code: 0 if all
     files are in; 3 if some were left out because they could not be read or stored (--exclude those
     that need not be in); 1 if none is in; 130 if it was interrupted.

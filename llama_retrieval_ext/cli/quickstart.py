@@ -49,8 +49,9 @@ def quickstart(
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",
 ) -> None:
-    """Index samples (Python's reference, Chinese law) or your files, and answer questions.
+    """Index samples or your files, and answer questions.
 
+    The samples are Python's language reference and four Chinese laws, asked in both languages.
     For your own files add --ask QUESTION; in a terminal you are asked for questions.
     """
     # LlamaIndex takes two seconds to import, which --help need not.

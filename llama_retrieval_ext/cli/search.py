@@ -62,7 +62,10 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Search a knowledge base: rank, score and document of each hit, and its rank in each leg."""
+    """Search a knowledge base.
+
+    Each hit has its rank, score and document, and in parentheses its rank in each leg.
+    """
     # LlamaIndex takes two seconds to import, which --help need not.
     from llama_retrieval_ext.cli.filter_notation import parse_filter_options  # noqa: PLC0415
 
