@@ -51,11 +51,12 @@ def show_passage(text: str, query: str, *, full: bool) -> None:
         full: Whether to print it all, in its own lines, which a pipe gets unbroken.
     """
     terminal = console()
-    cells = (terminal.width - _INDENT) * _QUOTED_LINES - 2 * _INDENT
-    shown = Text(text if full else quote(text, query, cells=cells))
-    for start, end in matched_spans(shown.plain, query):
+    if not full:
+        text = "\n".join(quote(text, query, width=terminal.width - _INDENT, lines=_QUOTED_LINES))
+    shown = Text(text)
+    for start, end in matched_spans(text, query):
         shown.stylize(_MATCH, start, end)
-    say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal or not full)
+    say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal and full)
 
 
 def show_contributions(hits: Sequence["ext.Hit"]) -> None:
