@@ -208,3 +208,22 @@ def test_a_ledger_that_cannot_be_written_loses_nothing(
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
     kb._ledger.database._connection.execute(relief)
     assert kb.add(many).added == 500
+
+
+def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
+    with open_kb(embed_model=MockEmbedding(16)) as kb:
+        kb.add([Document(text="leave")], show_progress=False)
+    with pytest.raises(ModelMismatchError, match=r"dimension 16.*MockEmbedding.*dimension 8"):
+        open_kb(embed_model=MockEmbedding(8))
+    assert open_kb(embed_model=MockEmbedding(16)).count() == 1
+
+
+def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> None:
+    open_kb(embed_model=MockEmbedding(16)).close()
+    kb = open_kb(embed_model=MockEmbedding(8))
+    assert kb.add([Document(text="leave")], show_progress=False).added == 1
+
+
+def test_constructing_one_says_to_open_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"KnowledgeBase\.open"):
+        KnowledgeBase("embedded:./kb", embed_model=MockEmbedding(8))
