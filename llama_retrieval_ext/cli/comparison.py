@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import llama_retrieval_ext as ext
 
@@ -40,8 +41,10 @@ class Comparison:
 
 def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
     """Ask vector, keyword and hybrid search."""
-    modes = ("vector", "keyword", "hybrid")
-    asked = {mode: kb.retriever(mode, top_k=_ASKED).search(question) for mode in modes}
+    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
+    asked: dict[str, ext.SearchResult] = {
+        mode: kb.search(question, mode, top_k=_ASKED) for mode in modes
+    }
     return Comparison(question, asked)
 
 

@@ -466,7 +466,8 @@ class KnowledgeBase(Searchable):
             check_scope(scope)
         if self.require_scope and scope is None:
             raise ScopeRequiredError(
-                f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
             )
 
     def _check_open(self) -> None:

@@ -91,9 +91,9 @@ def test_the_same_file_in_another_scope_is_another_document(kb: KnowledgeBase) -
 def test_where_a_document_cannot_be_recognised_there_is_one_warning(kb: KnowledgeBase) -> None:
     nodes = SentenceSplitter()([section("Leave")])  # of a random document
     with pytest.warns(UnstableIdWarning, match="read_documents") as caught:
-        kb.add(nodes, show_progress=False)
-        kb.add([Document(text="Leave", metadata={"file_name": "a.pdf"})], show_progress=False)
+        kb.add([*nodes, Document(text="Leave", metadata={"file_name": "a"})], show_progress=False)
     assert len(caught) == 1
+    kb.add([Document(text="Sick", metadata={"file_name": "a"})], show_progress=False)  # no error
 
 
 def test_ids_that_somebody_chose_stay_and_nobody_is_warned(kb: KnowledgeBase) -> None:

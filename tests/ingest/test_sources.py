@@ -1,5 +1,6 @@
 """Files as the sources of documents: pages of a PDF and rows of a table belong together."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext.ingest.companion.companion import Companion
 from llama_retrieval_ext.ingest.copying import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.refining.collapse import Collapse
-from tests.ingest.engines import EMBEDDED
+from llama_retrieval_ext.stores.opening import open_store
+from tests.ingest.engines import BESIDE, EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
 ACME = Scope("acme")
@@ -106,6 +109,27 @@ def test_a_ledger_of_format_1_learns_the_sources_when_it_is_opened(open_kb: Open
     assert open_kb().delete(HANDBOOK) == 3
 
 
+@BESIDE
+@pytest.mark.slow
+def test_a_ledger_of_format_1_on_a_server_learns_the_sources_too(open_kb: Open, url: str) -> None:
+    filled(open_kb()).close()
+    store = open_store(url)
+    companion = Companion(store.beside("__ledger"))  # type: ignore[attr-defined]
+    old = {}
+    for name, text in companion.read_all().items():
+        record = json.loads(text)
+        if name == "manifest":
+            record[1] = [[key, "1" if key == "format" else value] for key, value in record[1]]
+        else:
+            del record[-2]
+        old[name] = json.dumps(record)
+    companion.write(old)
+    store.close()
+    with open_kb() as kb:
+        assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
+    assert open_kb().delete(HANDBOOK) == 3
+
+
 @EMBEDDED
 def test_metadata_fields_count_the_types_of_values(open_kb: Open) -> None:
     kb = open_kb()
@@ -133,6 +157,7 @@ def test_info_and_repr_say_what_it_is_and_how_much_is_in_it(open_kb: Open, url: 
     info = kb.info()
     assert (info.url, info.engine, info.embed_model) == (url, "embedded", "PickyEmbedding")
     assert (info.documents, info.sources, info.nodes, info.dimension) == (6, 3, 6, 16)
-    assert info.size_bytes is not None and info.size_bytes > 1000
+    assert info.size_bytes is not None
+    assert info.size_bytes > 1000
     assert (info.require_scope, info.many_tenants) == (False, False)
     assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
