@@ -47,7 +47,7 @@ def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
     """Ask vector, keyword and hybrid search."""
     modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
     asked: dict[str, ext.SearchResult] = {
-        mode: kb.retriever(mode, top_k=DEPTH).search(question) for mode in modes
+        mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
     }
     return Comparison(question, asked)
 

@@ -101,7 +101,7 @@ def delete(
     with place.reopen() as opened:
         for source in sources:
             name, gone = _apply(opened.delete, source, opened, place)
-            say(f"deleted {name}: {counted(gone, 'passage')}")
+            say(f"deleted {name}: {counted(gone, 'document')}")
 
 
 def info(

@@ -68,7 +68,7 @@ class KnowledgeBase(Searchable):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, url: str, *, place: Place, ledger: Ledger, workshop: Workshop) -> Self:
+    def _set_up(self, url: str, *, place: Place, ledger: Ledger, workshop: Workshop) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
         self._place = place
@@ -78,7 +78,6 @@ class KnowledgeBase(Searchable):
         backend = backend_for(place.store)
         self._backend = GuardedBackend(backend) if self.require_scope else backend
         self._is_closed = False
-        return self
 
     @classmethod
     def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
@@ -161,7 +160,8 @@ class KnowledgeBase(Searchable):
             raise
         workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
         kb = cls.__new__(cls)
-        return kb._set_up(url, place=place, ledger=ledger, workshop=workshop)
+        kb._set_up(url, place=place, ledger=ledger, workshop=workshop)  # noqa: SLF001 - of its own
+        return kb
 
     @classmethod
     def remove(cls, url: str) -> None:
@@ -466,7 +466,8 @@ class KnowledgeBase(Searchable):
             check_scope(scope)
         if self.require_scope and scope is None:
             raise ScopeRequiredError(
-                f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
             )
 
     def _check_open(self) -> None:

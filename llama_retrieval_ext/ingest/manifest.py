@@ -80,8 +80,8 @@ class Manifest:
         if None not in (self.dimension, asked.dimension) and self.dimension != asked.dimension:
             raise ModelMismatchError(
                 f"{where} holds vectors of dimension {self.dimension}, and is opened with "
-                f"{asked.embed_model!r}, which makes vectors of dimension {asked.dimension}; open it "
-                "with the model that it was made with, or make a new knowledge base"
+                f"{asked.embed_model!r}, which makes vectors of dimension {asked.dimension}; "
+                "open it with the model that made those, or make a new knowledge base"
             )
         if self.require_scope and asked.require_scope is False:
             raise ConfigurationError(

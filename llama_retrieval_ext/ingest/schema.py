@@ -5,8 +5,9 @@ from typing import Final
 
 from llama_retrieval_ext.ingest.database import Database
 
-# The source of a document is empty where it is its own. A document's state and a node's role are NULL at rest; what they are in motion stands in
-# `journal.py`. The columns that make up a document's key are in the order of `DocumentKey`.
+# The source of a document is empty where it is its own. Its state and a node's role are NULL at
+# rest; what they are in motion stands in `journal.py`. The columns that make up a document's key
+# are in the order of `DocumentKey`.
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS documents (

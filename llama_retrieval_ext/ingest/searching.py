@@ -6,6 +6,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.chat_engine import CondensePlusContextChatEngine
 from llama_index.core.chat_engine.types import BaseChatEngine
 from llama_index.core.llms import LLM
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -193,9 +194,10 @@ class Searchable:
         retriever = self.as_retriever(
             similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
         )
-        return CondensePlusContextChatEngine.from_defaults(
-            retriever, llm=_checked(llm, "as_chat_engine")
-        )
+        llm = _checked(llm, "as_chat_engine")
+        # LlamaIndex's default opens a database for each engine, and never closes it.
+        memory = ChatMemoryBuffer.from_defaults(llm=llm)
+        return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
 
 
 def _checked(llm: LLM | None, method: str) -> LLM:

@@ -53,8 +53,8 @@ def test_deleted_file_is_not_found_any_more(run: Run, url: str, handbook: Path) 
     finished = run("delete", handbook / "law.pdf", handbook / "lunch.txt", "--kb", url)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.splitlines() == [
-        f"deleted {handbook / 'law.pdf'}: 2 passages",
-        f"deleted {handbook / 'lunch.txt'}: 1 passage",
+        f"deleted {handbook / 'law.pdf'}: 2 documents",
+        f"deleted {handbook / 'lunch.txt'}: 1 document",
     ]
     assert "no hits" in run("search", "drills", "--kb", url, "--mode", "keyword").stdout
     assert (handbook / "lunch.txt").exists()

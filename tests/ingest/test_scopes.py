@@ -170,11 +170,17 @@ def test_a_required_scope_is_required_of_everything_else(open_kb: Open) -> None:
             call()
 
 
-def test_a_knowledge_base_made_to_require_scopes_does_not_open_without(open_kb: Open) -> None:
+def test_that_a_scope_is_required_is_remembered_and_cannot_be_taken_back(open_kb: Open) -> None:
     with open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=ACME)
-    with pytest.raises(ConfigurationError, match="require_scope=True"):
-        open_kb()
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        open_kb(require_scope=False)
+    kb = open_kb()
+    assert kb.info().require_scope
+    for call in (kb.documents, kb.sources, kb.metadata_fields, lambda: kb.search("leave")):
+        with pytest.raises(ScopeRequiredError):
+            call()
+    assert len(kb.search("leave", scope=ACME).hits) == 1
 
 
 def test_one_that_requires_none_may_be_opened_more_strictly(open_kb: Open) -> None:

@@ -1,7 +1,8 @@
 """Rows of a ledger's tables as the texts of records, and back.
 
-A document's record has its row (with its source before the last, since format 2), those of its nodes and, while it is being updated, the name of
-another record with its new version. The manifest's record has all its rows, and a `State`.
+A document's record has its row (its source since format 2), those of its nodes and, while it is
+being updated, the name of another record with its new version. The manifest's record has all its
+rows, and a `State`.
 """
 
 import json
