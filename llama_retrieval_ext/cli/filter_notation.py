@@ -12,6 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext.cli.output import one_line
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import parse_filters
 
@@ -38,6 +39,8 @@ _KEYWORD_IN_KEY = re.compile(r"(?:^|\s)(?:and|or)(?:\s|$)", re.IGNORECASE)
 _QUOTES = ('"', "'")
 # A value that begins with one of these was meant as another operator, == or =>.
 _OPERATOR_SIGNS = ("=", "<", ">")
+_DEEPEST = 50
+_SHOWN = 100
 _GRAMMAR = (
     "write KEY=VALUE, or one of != >= > <= < in place of =, or KEY~PART, or KEY in (VALUE, VALUE); "
     "combine with and, or, not and parentheses; in quotes a value is a string, and may hold these "
@@ -88,7 +91,8 @@ class _Parser:
         self._option = option
         self._text = option.strip()
         self._at = 0
-        self._depth = 0
+        self._depth = 0  # in parentheses
+        self._nesting = 0  # in parentheses and negations
 
     def parse(self) -> Expression:
         """The whole option as one expression."""
@@ -110,6 +114,14 @@ class _Parser:
         return _group(parts, FilterCondition.AND)
 
     def _term(self) -> Expression:
+        self._nesting += 1
+        if self._nesting > _DEEPEST:
+            raise self._error(f"is nested more than {_DEEPEST} times")
+        term = self._factor()
+        self._nesting -= 1
+        return term
+
+    def _factor(self) -> Expression:
         if self._keyword("not"):
             return MetadataFilters(filters=[self._term()], condition=FilterCondition.NOT)
         if not self._skip("("):
@@ -195,7 +207,8 @@ class _Parser:
         self._at = len(self._text) - len(rest.lstrip())
 
     def _error(self, problem: str) -> InvalidFilterError:
-        return InvalidFilterError(f"--filter {self._option!r} {problem}; {_GRAMMAR}")
+        option = one_line(self._option, cells=_SHOWN)
+        return InvalidFilterError(f"--filter {option!r} {problem}; {_GRAMMAR}")
 
 
 def _group(parts: list[Expression], condition: FilterCondition) -> Expression:
@@ -208,9 +221,10 @@ def _number_or_text(value: str) -> Scalar:
     for number in (int, float):
         try:
             read = number(value)
-        except ValueError:
+            is_finite = math.isfinite(read)
+        except (ValueError, OverflowError):
             continue
         # Python also reads 1_000, nan and inf, which in metadata are words.
-        if "_" not in value and math.isfinite(read):
+        if "_" not in value and is_finite:
             return read
     return value

@@ -58,7 +58,7 @@ def quickstart(
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
     place = Place(kb, embed_model)
-    _check_questions(ask, place, is_asked_of_files=bool(paths))
+    _check_questions(ask, place, has_paths=bool(paths))
     reading = read(paths, place) if paths else samples(watched)
     code = 0
     with place.open() as opened:
@@ -80,11 +80,11 @@ def quickstart(
     raise typer.Exit(code)
 
 
-def _check_questions(ask: list[str] | None, place: Place, *, is_asked_of_files: bool) -> None:
+def _check_questions(ask: list[str] | None, place: Place, *, has_paths: bool) -> None:
     """Refuse, before anything is indexed, what would index for nothing."""
     if not all(question.strip() for question in ask or ()):
         raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
-    if is_asked_of_files and not ask and place.is_in_memory and not sys.stdin.isatty():
+    if has_paths and not ask and place.is_in_memory and not sys.stdin.isatty():
         raise ConfigurationError(
             "there is no question, and the index would not be kept; add --ask QUESTION, or keep "
             "the index with --kb embedded:./kb and search it afterwards"
@@ -94,8 +94,8 @@ def _check_questions(ask: list[str] | None, place: Place, *, is_asked_of_files: 
 def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
     from llama_retrieval_ext.cli.demonstration import sample_documents  # noqa: PLC0415
 
-    samples = {document.doc_id for document in sample_documents()}
-    return any(document.document_id not in samples for document in kb.documents())
+    documents = {document.document_id for document in kb.documents()}
+    return bool(documents) and not documents <= {each.doc_id for each in sample_documents()}
 
 
 def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:

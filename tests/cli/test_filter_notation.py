@@ -136,6 +136,16 @@ def test_expression_that_does_not_parse_is_refused_with_the_grammar(option: str)
         parse_filter_options([option])
 
 
+@pytest.mark.parametrize("option", ["(" * 5000 + "a=1" + ")" * 5000, "not " * 5000 + "a=1"])
+def test_expression_nested_too_deeply_is_refused(option: str) -> None:
+    with pytest.raises(InvalidFilterError, match="nested"):
+        parse_filter_options([option])
+
+
+def test_number_beyond_every_float_is_text() -> None:
+    assert parsed(f"n={'9' * 400}").value == "9" * 400
+
+
 @pytest.mark.parametrize("option", ["", "year", "=2024", "year=", ' ="x"', "~part"])
 def test_what_is_no_filter_is_refused_with_the_grammar(option: str) -> None:
     with pytest.raises(InvalidFilterError, match="KEY=VALUE"):
