@@ -274,7 +274,7 @@ def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> Non
     box = (pptx.util.Inches(1),) * 4
     table = second.shapes.add_table(1, 2, *box).table
     table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
-    slides.save(tmp_path / "talk.pptx")
+    slides.save(str(tmp_path / "talk.pptx"))
     documents = read_documents([tmp_path / "talk.pptx"])
     assert [(each.text, each.metadata["page_label"]) for each in documents] == [
         ("Fire drill\nTwice a year\nask the wardens", "1"),
