@@ -29,6 +29,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
     TooFewLegsError,
+    UnstableIdWarning,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
@@ -66,7 +67,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.readers import read_documents
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
     from llama_retrieval_ext.stages.algebra.branches import branches
@@ -160,6 +163,7 @@ __all__ = [
     "InvalidFilterError",
     "KeywordRetriever",
     "KnowledgeBase",
+    "KnowledgeBaseInfo",
     "LLMRerank",
     "LLMSelector",
     "Leg",
@@ -218,6 +222,7 @@ __all__ = [
     "TooFewLegsError",
     "Top",
     "Unscored",
+    "UnstableIdWarning",
     "UnsupportedFilterError",
     "UnsupportedModeError",
     "VectorRetriever",
@@ -227,6 +232,7 @@ __all__ = [
     "default_intent_profiles",
     "default_intent_rules",
     "open_store",
+    "read_documents",
     "resolve_embed_model",
 ]
 
@@ -267,6 +273,7 @@ _MODULES = {
     "IntentProfile": "composite.intent_profile",
     "KeywordRetriever": "basic.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
+    "KnowledgeBaseInfo": "ingest.info",
     "LLMRerank": "stages.reranking.llm_rerank",
     "LLMSelector": "composite.routing.llm_selector",
     "Leg": "execution.legs",
@@ -322,6 +329,7 @@ _MODULES = {
     "default_intent_profiles": "composite.intent_profile",
     "default_intent_rules": "composite.intent_profile",
     "open_store": "stores.opening",
+    "read_documents": "ingest.readers",
     "resolve_embed_model": "embeddings.resolve",
 }
 

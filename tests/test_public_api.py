@@ -107,7 +107,7 @@ def test_missing_extra_is_named() -> None:
     )
     extra, message = told.strip().split("|")
     assert extra == "local"
-    assert "pip install 'llama-retrieval-ext[local]'" in message
+    assert "pip install '.[local]'" in message
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
