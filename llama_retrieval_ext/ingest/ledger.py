@@ -287,6 +287,8 @@ class Ledger:
 
 
 def _scope_of(tenant: str, kb: str) -> Scope | None:
+    # Metadata may name a blank one, which no scope can.
+    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
     return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None
 
 
