@@ -40,6 +40,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 # Rare names and symbols are not in GB 2312; of text in Latin-1 next to nothing is.
 _LEAST_COMMON: Final = 0.5
+_HEAD_BYTES: Final = 2**16
 
 
 def reader_for(suffix: str) -> BaseReader:
@@ -116,7 +117,10 @@ def read_text(file: Path) -> str:
     Raises:
         ConfigurationError: It is in none of them.
     """
-    data = file.read_bytes()
+    with file.open("rb") as opened:
+        data = opened.read(_HEAD_BYTES)
+        if len(data) < _HEAD_BYTES or _may_be_text(data):  # a film need not be read as a whole
+            data += opened.read()
     text = decode_text(data)
     if text is not None:
         return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -148,6 +152,14 @@ def decode_text(data: bytes) -> str | None:
         text = _decoded(data, "utf-8")
         return _plausible(_decoded(data, "gb18030")) if text is None else text
     return _plausible(_decoded(data, "utf-16-le")) or _plausible(_decoded(data, "utf-16-be"))
+
+
+def _may_be_text(head: bytes) -> bool:
+    """Whether a file that begins so is worth decoding."""
+    if b"\0" not in head or head.startswith(tuple(mark for mark, _ in _MARKS)):
+        return True
+    # The cut may go through a character of four bytes.
+    return decode_text(head) is not None or decode_text(head[:-2]) is not None
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:

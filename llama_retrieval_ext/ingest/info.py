@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.location import Location
 from llama_retrieval_ext.ingest.place import BY_TENANT
+from llama_retrieval_ext.stores.embedded.disk import bytes_on_disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class KnowledgeBaseInfo:
         documents: How many documents it has.
         sources: How many files these came from; a document without one counts as its own source.
         nodes: How many nodes it has.
-        size_bytes: Of its directory or file; None in memory and on a server.
+        size_bytes: What its directory or file takes on the disk; None in memory and on a server.
         require_scope: Whether everything done with it needs a scope.
         many_tenants: Whether it was made to keep the nodes of a tenant together in the engine.
     """
@@ -64,14 +64,7 @@ def describe_knowledge_base(
         documents=documents,
         sources=ledger.n_sources(),
         nodes=nodes,
-        size_bytes=_size_of(location.path),
+        size_bytes=None if location.path is None else bytes_on_disk(location.path),
         require_scope=require_scope,
         many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
     )
-
-
-def _size_of(path: Path | None) -> int | None:
-    if path is None:
-        return None
-    files = [path] if path.is_file() else path.rglob("*")
-    return sum(file.stat().st_size for file in files if file.is_file())

@@ -276,6 +276,7 @@ class KnowledgeBase(Searchable):
                 f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
             )
         with self._place.lock:
+            self._workshop.writer.settle()
             return self._delete(self._ledger.named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:

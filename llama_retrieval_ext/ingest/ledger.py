@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES, N_SOURCES
+from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES, N_SOURCES, SOURCE
 from llama_retrieval_ext.query import Scope
 
 
@@ -271,7 +271,7 @@ class Ledger:
         """The documents that satisfy a condition in SQL, in the order they came in."""
         self.refresh()
         query = (
-            "SELECT tenant, kb, ref, digest, iif(source = '', ref, source), count(node_id) "  # noqa: S608
+            f"SELECT tenant, kb, ref, digest, {SOURCE}, count(node_id) "  # noqa: S608
             "FROM documents LEFT JOIN nodes "
             f"ON nodes.document = documents.id WHERE {condition} "
             "GROUP BY documents.id ORDER BY documents.id"
@@ -287,6 +287,8 @@ class Ledger:
 
 
 def _scope_of(tenant: str, kb: str) -> Scope | None:
+    # Metadata may name a blank one, which no scope can.
+    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
     return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None
 
 

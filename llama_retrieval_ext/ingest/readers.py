@@ -58,8 +58,8 @@ def read_documents(
 
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
-        for each file that could not be read. A file without text gives no document, and is not left
-        out.
+        for each file that could not be read. Documents without text are among them; `add` skips
+        these.
 
     Raises:
         ConfigurationError: An argument is no path, or no list of patterns.

@@ -31,11 +31,10 @@ IN_MOTION_AND_NODES: Final = (
 )
 
 _BY_SOURCE: Final = "CREATE INDEX IF NOT EXISTS documents_of_source ON documents (source)"
+# The name of a document's source.
+SOURCE: Final = "CASE source WHEN '' THEN ref ELSE source END"
 # Documents of a source count once, whatever their number.
-N_SOURCES: Final = (
-    "SELECT count(*) FROM (SELECT DISTINCT tenant, kb, iif(source = '', ref, source) "
-    "FROM documents)"
-)
+N_SOURCES: Final = f"SELECT count(*) FROM (SELECT DISTINCT tenant, kb, {SOURCE} FROM documents)"  # noqa: S608
 
 
 def open_tables(path: Path | None) -> Database:

@@ -1,13 +1,9 @@
 """`Searchable`: the part of a knowledge base that answers queries, in LlamaIndex's words too."""
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.chat_engine import CondensePlusContextChatEngine
-from llama_index.core.chat_engine.types import BaseChatEngine
-from llama_index.core.llms import LLM
-from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -20,6 +16,12 @@ from llama_retrieval_ext.ranking import SearchResult
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Backend
+
+# LlamaIndex's engines take a second to import, which a search need not.
+if TYPE_CHECKING:
+    from llama_index.core.chat_engine.types import BaseChatEngine
+    from llama_index.core.llms import LLM
+    from llama_index.core.query_engine import RetrieverQueryEngine
 
 
 class Searchable:
@@ -163,12 +165,12 @@ class Searchable:
     def as_query_engine(
         self,
         *,
-        llm: LLM | None = None,
+        llm: "LLM | None" = None,
         similarity_top_k: int = 10,
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-    ) -> RetrieverQueryEngine:
+    ) -> "RetrieverQueryEngine":
         """Return LlamaIndex's query engine over `as_retriever`; it has ``query`` and ``aquery``.
 
         For its other settings write ``RetrieverQueryEngine.from_args(kb.as_retriever(), ...)``.
@@ -186,17 +188,19 @@ class Searchable:
         retriever = self.as_retriever(
             similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
         )
+        from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
+
         return RetrieverQueryEngine.from_args(retriever, llm=_checked(llm, "as_query_engine"))
 
     def as_chat_engine(
         self,
         *,
-        llm: LLM | None = None,
+        llm: "LLM | None" = None,
         similarity_top_k: int = 10,
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-    ) -> BaseChatEngine:
+    ) -> "BaseChatEngine":
         """Return a LlamaIndex chat engine over `as_retriever`; it has ``chat`` and ``achat``.
 
         It is ``CondensePlusContextChatEngine``, as LlamaIndex's own ``as_chat_engine`` makes it:
@@ -215,13 +219,18 @@ class Searchable:
         retriever = self.as_retriever(
             similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
         )
+        from llama_index.core.chat_engine import CondensePlusContextChatEngine  # noqa: PLC0415
+        from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
+
         llm = _checked(llm, "as_chat_engine")
         # LlamaIndex's default opens a database for each engine, and never closes it.
         memory = ChatMemoryBuffer.from_defaults(llm=llm)
         return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
 
 
-def _checked(llm: LLM | None, method: str) -> LLM:
+def _checked(llm: object, method: str) -> "LLM":
+    from llama_index.core.llms import LLM  # noqa: PLC0415
+
     # Without a type checker a model's name comes here too.
     if isinstance(llm, LLM):
         return llm

@@ -292,6 +292,19 @@ def test_text_and_tables_are_read_in_the_encodings_of_windows(
     assert "第九条 安全 Müller 李雷" in text
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
+def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
+    text = "第九条 the 😀 end\n" * 9_000
+    (tmp_path / "note.txt").write_bytes(text.encode(encoding))
+    assert texts(tmp_path / "note.txt") == [text]
+
+
+def test_film_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    with (tmp_path / "film.mp4").open("wb") as film:
+        film.truncate(2**40)  # takes no room, and would not fit into memory
+    assert reason(tmp_path / "film.mp4") == "this kind of file is not supported: .mp4"
+
+
 def test_globs_and_patterns_choose_files(tmp_path: Path) -> None:
     for name in ("a.md", "b.txt", "old/c.md", "old/deep/d.txt", ".git/e.md", "build/f.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
