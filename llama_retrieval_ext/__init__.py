@@ -29,6 +29,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
     TooFewLegsError,
+    UnstableIdWarning,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
@@ -61,10 +62,14 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
     from llama_retrieval_ext.embeddings.local import LocalEmbedding
     from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
+    from llama_retrieval_ext.execution.breaker import CircuitBreaker
+    from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.readers import read_documents
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
     from llama_retrieval_ext.stages.algebra.branches import branches
@@ -118,8 +123,10 @@ __all__ = [
     "BM25Retriever",
     "Boost",
     "Borda",
+    "Call",
     "CascadeSelector",
     "Choice",
+    "CircuitBreaker",
     "CircuitOpenError",
     "Collapse",
     "CombMNZ",
@@ -156,6 +163,7 @@ __all__ = [
     "InvalidFilterError",
     "KeywordRetriever",
     "KnowledgeBase",
+    "KnowledgeBaseInfo",
     "LLMRerank",
     "LLMSelector",
     "Leg",
@@ -169,6 +177,8 @@ __all__ = [
     "MultiQuery",
     "MultiQueryRetriever",
     "Normalisation",
+    "Outcome",
+    "Plan",
     "Postprocessed",
     "Query",
     "QueryFusionRetriever",
@@ -205,11 +215,14 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreUnavailableError",
+    "Task",
     "Threshold",
+    "Together",
     "Tokenizer",
     "TooFewLegsError",
     "Top",
     "Unscored",
+    "UnstableIdWarning",
     "UnsupportedFilterError",
     "UnsupportedModeError",
     "VectorRetriever",
@@ -219,6 +232,7 @@ __all__ = [
     "default_intent_profiles",
     "default_intent_rules",
     "open_store",
+    "read_documents",
     "resolve_embed_model",
 ]
 
@@ -228,8 +242,10 @@ _MODULES = {
     "BM25Retriever": "basic.bm25",
     "Boost": "stages.reranking.rule_weights",
     "Borda": "stages.fusions.borda",
+    "Call": "execution.effects",
     "CascadeSelector": "composite.routing.cascade",
     "Choice": "composite.routing.selector",
+    "CircuitBreaker": "execution.breaker",
     "Collapse": "stages.refining.collapse",
     "CombMNZ": "stages.fusions.score_fusions",
     "Consensus": "stages.fusions.consensus",
@@ -257,6 +273,7 @@ _MODULES = {
     "IntentProfile": "composite.intent_profile",
     "KeywordRetriever": "basic.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
+    "KnowledgeBaseInfo": "ingest.info",
     "LLMRerank": "stages.reranking.llm_rerank",
     "LLMSelector": "composite.routing.llm_selector",
     "Leg": "execution.legs",
@@ -269,6 +286,8 @@ _MODULES = {
     "MultiQuery": "stages.rewriting.multi_query",
     "MultiQueryRetriever": "composite.multi_query",
     "Normalisation": "stages.fusions.normalisation",
+    "Outcome": "execution.effects",
+    "Plan": "execution.effects",
     "Postprocessed": "stages.reranking.postprocessed",
     "Query": "query",
     "QueryFusionRetriever": "composite.query_fusion",
@@ -297,7 +316,9 @@ _MODULES = {
     "Selection": "composite.routing.selector",
     "Selector": "composite.routing.selector",
     "StepBack": "stages.rewriting.step_back",
+    "Task": "execution.effects",
     "Threshold": "stages.refining.threshold",
+    "Together": "execution.effects",
     "Tokenizer": "text.tokenizer",
     "Top": "stages.refining.top",
     "Unscored": "stages.algebra.fusion",
@@ -308,6 +329,7 @@ _MODULES = {
     "default_intent_profiles": "composite.intent_profile",
     "default_intent_rules": "composite.intent_profile",
     "open_store": "stores.opening",
+    "read_documents": "ingest.readers",
     "resolve_embed_model": "embeddings.resolve",
 }
 

@@ -18,6 +18,8 @@ from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_f
 
 TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
+# LlamaIndex's readers name the file that a document came from so.
+SOURCE_KEY = "file_path"
 
 
 @checked_arguments
@@ -125,12 +127,36 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
         ('leave', 'acme', None)
 
     """
-    if node.ref_doc_id is None:
-        return None
+    return None if node.ref_doc_id is None else (node.ref_doc_id, *_place_of(node))
+
+
+def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
+    """Return the source of a node: the file that its document came from, or the document itself.
+
+    Returns:
+        Its ``file_path`` or, without one, the id of its document; and the tenant and the knowledge
+        base that it belongs to. None for a node without either.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> source_of_node(TextNode(text="25 days", metadata={"file_path": "/hr/leave.pdf"}))
+        ('/hr/leave.pdf', None, None)
+
+    """
+    source = source_in(node.metadata)
+    return (source, *_place_of(node)) if source else document_of(node)
+
+
+def source_in(metadata: Mapping[str, object]) -> str:
+    """Return the file that metadata name as the source; empty where they name none."""
+    source = metadata.get(SOURCE_KEY)
+    return source if isinstance(source, str) else ""
+
+
+def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
     tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
     # What is no string is in no scope.
     return (
-        node.ref_doc_id,
         tenant_id if isinstance(tenant_id, str) else None,
         kb_id if isinstance(kb_id, str) else None,
     )

@@ -66,7 +66,8 @@ def test_public_names_are_listed_for_completion() -> None:
     assert set(public_names) <= set(dir(llama_retrieval_ext))
 
 
-@pytest.mark.parametrize("name", public_names)
+# A type alias has neither a name nor a docstring.
+@pytest.mark.parametrize("name", sorted({*public_names} - {"Plan"}))
 def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(llama_retrieval_ext, name)
     assert value.__name__ == name
@@ -106,7 +107,7 @@ def test_missing_extra_is_named() -> None:
     )
     extra, message = told.strip().split("|")
     assert extra == "local"
-    assert "pip install 'llama-retrieval-ext[local]'" in message
+    assert "pip install '.[local]'" in message
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.query import document_of, source_of_node
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Asked, Found
@@ -75,7 +76,23 @@ def settled(found: Sequence[Found], collapse: Collapse, *, top_k: int) -> list[F
     also = collapse.of(the_other_way)[:top_k]
     if len(by_id) <= top_k or {each.node_id for each in best} != {each.node_id for each in also}:
         return None
-    return best
+    return best if _is_whole(best, found, top_k=top_k) else None
+
+
+def _is_whole(best: Sequence[Found], found: Sequence[Found], *, top_k: int) -> bool:
+    """Whether no group that the engine left out can have a hit among the best.
+
+    One could if groups are smaller than sources: nodes that older versions stored are grouped by
+    document. What was left out scores at most as much as the worst group's best hit.
+    """
+    documents = {document_of(each.node) or each.node_id for each in found}
+    if len(documents) <= top_k:  # these are all groups
+        return True
+    tops: dict[object, float] = {}
+    for each in found:
+        source = source_of_node(each.node) or each.node_id
+        tops[source] = max(each.score, tops.get(source, each.score))
+    return best[-1].score >= min(tops.values())
 
 
 def _within(most: int | None, depth: int, top_k: int) -> int:

@@ -17,7 +17,13 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.steps import call, note_legs, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.fusion import FusedId, Fusion, Weights, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    FusedId,
+    Fusion,
+    Weights,
+    resolved_min_success,
+    resolved_weights,
+)
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
@@ -82,6 +88,8 @@ class HybridRetriever(StoreRetriever):
             most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
             any number.
         similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+        min_success: How many of the searches must answer: with 2, the query fails when either does.
+            None for what the fusion says, or else 1.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
     Scores are the fusion's; see there.
@@ -116,6 +124,7 @@ class HybridRetriever(StoreRetriever):
         pushdown: bool = False,
         collapse: Collapse | None = None,
         similarity_top_k: int | None = None,
+        min_success: int | None = None,
         name: str = "hybrid",
     ) -> None:
         hits = one_top_k(top_k, similarity_top_k)
@@ -135,6 +144,7 @@ class HybridRetriever(StoreRetriever):
         self._legs = {
             leg.name: Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0
         }
+        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
 
     def ahead(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one; none for an open circuit."""
@@ -177,11 +187,13 @@ class HybridRetriever(StoreRetriever):
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
 
     def _told(self) -> list[str]:
+        by_itself = self.min_success != 1 and self.fusion.min_success is None
         is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
         return [
             *([] if self._by_default else [f"fusion={self.fusion!r}"]),
             *([f"weights={self.weights}"] if is_weighed else []),
             *(["pushdown=True"] if self.pushdown else []),
+            *([f"min_success={self.min_success}"] if by_itself else []),
             *super()._told(),
         ]
 
@@ -289,7 +301,7 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[Rankings]:
         child = query.for_child()
         asks = [Ask(leg, child, top_k, failures.get(name)) for name, leg in legs.items()]
-        answers = yield from ask(asks)
+        answers = yield from ask(asks, min_success=self.min_success)
         rankings = dict(zip([*legs], answers, strict=True))
         for name, answer in rankings.items():
             if answer is None:

@@ -1,12 +1,17 @@
-"""One question, asked of several retrievers, side by side."""
+"""One question answered by several retrievers, side by side."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.output import three_digits
 
-_ASKED = 10
+DEPTH = 10
+"""How many passages each retriever returns."""
 _SHOWN = 3
+_RANK_CELLS = 2
+_SCORE_CELLS = 6
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,10 @@ class Comparison:
 
 def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
     """Ask vector, keyword and hybrid search."""
-    modes = ("vector", "keyword", "hybrid")
-    asked = {mode: kb.retriever(mode, top_k=_ASKED).search(question) for mode in modes}
+    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
+    asked: dict[str, ext.SearchResult] = {
+        mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
+    }
     return Comparison(question, asked)
 
 
@@ -60,5 +67,6 @@ def _took(result: "ext.SearchResult") -> str:
 
 def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
     if name not in column:
-        return "-"
-    return f"{list(column).index(name) + 1}  {column[name].score:.3g}"
+        return f"{'-':>{_RANK_CELLS}}"
+    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
+    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"

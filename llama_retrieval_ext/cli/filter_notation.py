@@ -3,11 +3,21 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
+from llama_retrieval_ext.cli.output import one_line
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import parse_filters
+
+Expression: TypeAlias = MetadataFilter | MetadataFilters
+Scalar: TypeAlias = int | float | str
 
 _OPERATORS = {
     "=": FilterOperator.EQ,
@@ -19,13 +29,22 @@ _OPERATORS = {
     "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
 }
 # The first operator ends the key; of two that begin alike, the longer one counts.
-_FILTER = re.compile(r"\s*(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*(?P<value>.*?)\s*")
-_QUOTES = "\"'"
-# What begins so was an operator of another language, == or =>, and would find nothing.
-_TWISTED = ("=", "<", ">")
-_MEANT = (
-    "write KEY=VALUE, or one of != >= > <= < in place of =, or KEY~PART; "
-    "in quotes a value is a string"
+_COMPARISON = re.compile(r"(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*")
+_LIST = re.compile(r"(?P<key>[^=!<>~()]*?)\s+(?P<negation>not\s+)?in\s*\(\s*", re.IGNORECASE)
+_QUOTED = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'", re.DOTALL)
+# What ends a value without quotes; within parentheses these and commas do, too.
+_END = re.compile(r"\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_END_IN_PARENTHESES = re.compile(r"[,()]|\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_KEYWORD_IN_KEY = re.compile(r"(?:^|\s)(?:and|or)(?:\s|$)", re.IGNORECASE)
+_QUOTES = ('"', "'")
+# A value that begins with one of these was meant as another operator, == or =>.
+_OPERATOR_SIGNS = ("=", "<", ">")
+_DEEPEST = 50
+_SHOWN = 100
+_GRAMMAR = (
+    "write KEY=VALUE, or one of != >= > <= < in place of =, or KEY~PART, or KEY in (VALUE, VALUE); "
+    "combine with and, or, not and parentheses; in quotes a value is a string, and may hold these "
+    "words"
 )
 
 
@@ -34,15 +53,18 @@ def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
 
     Args:
         options: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
-            ``key<value`` or ``key~part``: the string has that part, whatever the case. A value that
-            reads as a number is one, unless it is quoted; one that begins with ``=``, ``<`` or
-            ``>`` has to be quoted.
+            ``key<value``, ``key~part`` (the string has that part, whatever the case),
+            ``key in (value, value)`` or ``key not in (value, value)``; or several of these with
+            ``and``, ``or``, ``not`` and parentheses, where ``not`` binds tightest and ``or`` least.
+            A value that reads as a number is one, unless it is quoted. A value has to be quoted if
+            it begins with ``=``, ``<`` or ``>``, or holds the words ``and`` or ``or``; a quote in
+            it is doubled.
 
     Returns:
         LlamaIndex filters, or None if there are no options.
 
     Raises:
-        InvalidFilterError: An option is none of these, or its value does not fit its operator.
+        InvalidFilterError: An option is none of these, or a value does not fit its operator.
 
     Examples:
         >>> for part in parse_filter_options(["year>=2020", 'article="3"', "law~safety"]).filters:
@@ -50,41 +72,159 @@ def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
         year GTE 2020
         article EQ '3'
         law TEXT_MATCH_INSENSITIVE 'safety'
+        >>> (either,) = parse_filter_options(["lang in (zh, en) or year<2000"]).filters
+        >>> either.condition.name, [part.key for part in either.filters]
+        ('OR', ['lang', 'year'])
 
     """
     if not options:
         return None
-    filters = MetadataFilters(filters=[_parse(option) for option in options])
+    filters = MetadataFilters(filters=[_Parser(option).parse() for option in options])
     parse_filters(filters)
     return filters
 
 
-def _parse(option: str) -> MetadataFilter:
-    match = _FILTER.fullmatch(option)
-    if match is None or not match["key"] or not match["value"]:
-        raise InvalidFilterError(f"--filter {option!r} cannot be read; {_MEANT}")
-    value, operator = match["value"], _OPERATORS[match["operator"]]
-    if value[0] in _QUOTES:
-        if len(value) < len(_QUOTES) or value[-1] != value[0]:
-            raise InvalidFilterError(f"--filter {option!r} has a quote that does not end; {_MEANT}")
-        return MetadataFilter(key=match["key"], operator=operator, value=value[1:-1])
-    if value.startswith(_TWISTED):
-        raise InvalidFilterError(
-            f"--filter {option!r} has a value that begins as an operator; {_MEANT}"
-        )
-    is_text = operator is FilterOperator.TEXT_MATCH_INSENSITIVE
-    return MetadataFilter(
-        key=match["key"], operator=operator, value=value if is_text else _number_or_text(value)
-    )
+class _Parser:
+    """Recursive descent over one option."""
+
+    def __init__(self, option: str) -> None:
+        self._option = option
+        self._text = option.strip()
+        self._at = 0
+        self._depth = 0  # in parentheses
+        self._nesting = 0  # in parentheses and negations
+
+    def parse(self) -> Expression:
+        """The whole option as one expression."""
+        expression = self._disjunction()
+        if self._at < len(self._text):
+            raise self._error(f"cannot be read from {self._text[self._at :]!r} on")
+        return expression
+
+    def _disjunction(self) -> Expression:
+        parts = [self._conjunction()]
+        while self._keyword("or"):
+            parts.append(self._conjunction())
+        return _group(parts, FilterCondition.OR)
+
+    def _conjunction(self) -> Expression:
+        parts = [self._term()]
+        while self._keyword("and"):
+            parts.append(self._term())
+        return _group(parts, FilterCondition.AND)
+
+    def _term(self) -> Expression:
+        self._nesting += 1
+        if self._nesting > _DEEPEST:
+            raise self._error(f"is nested more than {_DEEPEST} times")
+        term = self._factor()
+        self._nesting -= 1
+        return term
+
+    def _factor(self) -> Expression:
+        if self._keyword("not"):
+            return MetadataFilters(filters=[self._term()], condition=FilterCondition.NOT)
+        if not self._skip("("):
+            return self._comparison()
+        self._depth += 1
+        expression = self._disjunction()
+        self._depth -= 1
+        if not self._skip(")"):
+            raise self._error("has a parenthesis that does not end")
+        return expression
+
+    def _comparison(self) -> MetadataFilter:
+        values = _LIST.match(self._text, self._at)
+        if values is not None:
+            key = self._key(values)
+            operator = FilterOperator.NIN if values["negation"] else FilterOperator.IN
+            return MetadataFilter(key=key, operator=operator, value=self._values())
+        comparison = _COMPARISON.match(self._text, self._at)
+        if comparison is None:
+            raise self._error("cannot be read")
+        key, operator = self._key(comparison), _OPERATORS[comparison["operator"]]
+        as_text = operator is FilterOperator.TEXT_MATCH_INSENSITIVE
+        return MetadataFilter(key=key, operator=operator, value=self._value(as_text=as_text))
+
+    def _key(self, match: re.Match[str]) -> str:
+        key = match["key"]
+        if not key or _KEYWORD_IN_KEY.search(key):
+            raise self._error("cannot be read")
+        self._at = match.end()
+        return key
+
+    def _values(self) -> list[str] | list[float]:
+        self._depth += 1
+        values = [self._value()]
+        while self._skip(","):
+            values.append(self._value())
+        self._depth -= 1
+        if not self._skip(")"):
+            raise self._error("has a parenthesis that does not end")
+        strings = [value for value in values if isinstance(value, str)]
+        numbers: list[float] = [value for value in values if not isinstance(value, str)]
+        if strings and numbers:
+            raise self._error("has a list of numbers and strings; put all in quotes, or none")
+        return strings or numbers
+
+    def _value(self, *, as_text: bool = False) -> Scalar:
+        if self._text[self._at : self._at + 1] in _QUOTES:
+            return self._quoted()
+        end = (_END_IN_PARENTHESES if self._depth else _END).search(self._text, self._at)
+        value = self._text[self._at : end.start() if end else None].rstrip()
+        if not value:
+            raise self._error("has a value that is empty")
+        if value.startswith(_OPERATOR_SIGNS):
+            raise self._error("has a value that begins as an operator")
+        self._advance(len(value))
+        return value if as_text else _number_or_text(value)
+
+    def _quoted(self) -> str:
+        match = _QUOTED.match(self._text, self._at)
+        if match is None:
+            raise self._error("has a quote that does not end")
+        self._advance(len(match[0]))
+        quote = match[0][0]
+        return match[0][1:-1].replace(quote * 2, quote)
+
+    def _keyword(self, word: str) -> bool:
+        """Whether a keyword comes next, which is then skipped."""
+        match = re.compile(rf"{word}(?=[\s(])\s*", re.IGNORECASE).match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match is not None
+
+    def _skip(self, sign: str) -> bool:
+        """Whether a sign comes next, which is then skipped."""
+        found = self._text.startswith(sign, self._at)
+        if found:
+            self._advance(len(sign))
+        return found
+
+    def _advance(self, length: int) -> None:
+        """Move on by a length, and over the white space that follows."""
+        rest = self._text[self._at + length :]
+        self._at = len(self._text) - len(rest.lstrip())
+
+    def _error(self, problem: str) -> InvalidFilterError:
+        option = one_line(self._option, cells=_SHOWN)
+        return InvalidFilterError(f"--filter {option!r} {problem}; {_GRAMMAR}")
 
 
-def _number_or_text(value: str) -> int | float | str:
+def _group(parts: list[Expression], condition: FilterCondition) -> Expression:
+    if len(parts) == 1:
+        return parts[0]
+    return MetadataFilters(filters=parts, condition=condition)
+
+
+def _number_or_text(value: str) -> Scalar:
     for number in (int, float):
         try:
             read = number(value)
-        except ValueError:
+            is_finite = math.isfinite(read)
+        except (ValueError, OverflowError):
             continue
         # Python also reads 1_000, nan and inf, which in metadata are words.
-        if "_" not in value and math.isfinite(read):
+        if "_" not in value and is_finite:
             return read
     return value

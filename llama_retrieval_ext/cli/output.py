@@ -1,17 +1,22 @@
 """What the terminal, or the pipe, gets to see."""
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _NARROWEST = 100
+_UNLIMITED = 1_000_000
 _SHOWN = 20
+_FOUR_DIGITS = 999.5
+_NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -53,25 +58,71 @@ def say_left_out(failures: Mapping[Any, str]) -> None:
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines, its columns aligned, wide letters counted as two."""
+    """Print a table without lines; wide letters count as two, columns of numbers align right.
+
+    A pipe gets each row on one line.
+    """
+    cells = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in header:
-        table.add_column(title, overflow="fold")
-    for row in rows:
+    for title, column in zip_longest(header, zip(*cells, strict=True), fillvalue=()):
+        is_numeric = all(map(_NUMBER.fullmatch, column))
+        table.add_column(str(title), overflow="fold", justify="right" if is_numeric else "left")
+    for row in cells:
         table.add_row(*row)
     plain = console()
+    if not plain.is_terminal:
+        plain.width = _UNLIMITED
     with plain.capture() as captured:
         plain.print(table)
     for line in captured.get().splitlines():
         plain.file.write(f"{line.rstrip()}\n")
 
 
+def say_wrapped(text: Text, *, indent: int, wrap: bool = True) -> None:
+    """Print a paragraph with every line indented.
+
+    Args:
+        text: What to print; its styles are for terminals.
+        indent: How many columns to leave free.
+        wrap: Whether to break lines that are longer than the terminal is wide, or the pipe.
+    """
+    plain = console()
+    lines = text.wrap(plain, plain.width - indent) if wrap else text.split("\n", allow_blank=True)
+    for line in lines:
+        line.rstrip()
+        plain.print(Text(" " * indent if line else "") + line, soft_wrap=True)
+
+
+def three_digits(number: float) -> str:
+    """A number with three significant digits.
+
+    Examples:
+        >>> [three_digits(number) for number in (1, 0.98765, 15.26, 123.4, 5678.9, 0)]
+        ['1.00', '0.988', '15.3', '123', '5679', '0.00']
+
+    """
+    if abs(number) >= _FOUR_DIGITS:
+        return f"{number:.0f}"
+    return f"{number:#.3g}".removesuffix(".")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Examples:
+        >>> counted(1, "document"), counted(1200, "document")
+        ('1 document', '1,200 documents')
+
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str, *, cells: int | None = None) -> str:
-    r"""Text on one line, cut to a number of columns.
+    r"""Text on one line, cut to a number of columns, after a word where one ends near there.
 
     Examples:
         >>> print(one_line("of a\nlong   text", cells=8))
-        of a lo…
+        of a…
         >>> print(one_line("安全生产许可证", cells=8))
         安全生…
 
@@ -79,4 +130,7 @@ def one_line(text: str, *, cells: int | None = None) -> str:
     line = " ".join(text.split())
     if cells is None or cell_len(line) <= cells:
         return line
-    return set_cell_size(line, cells - 1).rstrip() + "…"
+    cut = set_cell_size(line, cells - 1).rstrip()
+    is_in_word = line[len(cut) :][:1].isalnum() and cut[-1:].isascii()
+    end = cut.rfind(" ") if is_in_word else -1
+    return cut[: end if end >= len(cut) // 2 else None].rstrip() + "…"

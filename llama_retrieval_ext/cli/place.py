@@ -56,33 +56,47 @@ class Place:
         return Location.of(self.url).path
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether what is put into the knowledge base is gone when the program ends."""
+        return Location.of(self.url).is_in_memory
+
+    @property
     def scope(self) -> "ext.Scope | None":
         """Who is asking; None if nobody said."""
         if self.tenant_id is None and self.kb_id is None:
             return None
         return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
 
-    def open(self, *, must_exist: bool = False) -> "ext.KnowledgeBase":
+    def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """The knowledge base, made if it is not there and need not be.
+
+        Args:
+            must_exist: Whether it has to be there.
+            needs_scope: Whether it is used for something that needs a scope, where it requires one.
 
         Raises:
             ConfigurationError: It must be there, and is not; or it needs a scope and has none.
         """
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
-        model = ext.resolve_embed_model(self.embed_model)
-        return ext.KnowledgeBase.open(
+        opened = ext.KnowledgeBase.open(
             self.url,
-            embed_model=model,
-            # Who only asks, and has a scope, may ask either kind.
-            require_scope=self.require_scope or (must_exist and self.scope is not None),
+            embed_model=ext.resolve_embed_model(self.embed_model),
+            require_scope=self.require_scope or None,
             must_exist=must_exist,
         )
+        if needs_scope and opened.require_scope and self.scope is None:
+            opened.close()
+            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
+        return opened
 
-    def reopen(self) -> "ext.KnowledgeBase":
+    def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """The knowledge base, which must be there: a typing error must not make an empty one.
 
+        Args:
+            needs_scope: As for `open`.
+
         Raises:
-            ConfigurationError: It is not there.
+            ConfigurationError: It is not there, or needs a scope and has none.
         """
-        return self.open(must_exist=True)
+        return self.open(must_exist=True, needs_scope=needs_scope)

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.comparison import Comparison, best_passages, compare
+from llama_retrieval_ext.cli.comparison import DEPTH, Comparison, best_passages, compare
+from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
-from llama_retrieval_ext.cli.output import say, say_table
+from llama_retrieval_ext.cli.output import say, say_table, three_digits
 from llama_retrieval_ext.cli.place import EmbedModel, Place
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quote import quote
+from llama_retrieval_ext.cli.program import five_lines, opening_lines
+from llama_retrieval_ext.errors import ConfigurationError
 
 QUESTIONS = (
     "How do I catch an exception and handle it?",
@@ -22,7 +23,10 @@ QUESTIONS = (
     "安全生产许可证的有效期是多久？",  # noqa: RUF001 - Chinese punctuation
     "哪些工程需要编制专项施工方案？",  # noqa: RUF001 - Chinese punctuation
 )
-_QUOTED_CELLS = 300
+_LEGEND = f"""
+Rank and score by each retriever; a document counts with its best passage.
+Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).
+"-" means that the document is not among the first {DEPTH} passages of that retriever."""
 
 
 def quickstart(
@@ -36,28 +40,79 @@ def quickstart(
         typer.Option(metavar="QUESTION", help="Ask this. May be repeated."),
     ] = None,
     kb: Annotated[
-        str, typer.Option(metavar="URL", help="Where to keep the index; left out, it is not kept.")
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where to keep the index; left out, it is not kept. One that holds other "
+            "documents is asked as it is: samples are not added to it.",
+        ),
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",
 ) -> None:
-    """Index samples (Python's reference, Chinese law) or your files, and answer questions."""
+    """Index samples or your files, and answer questions.
+
+    The samples are Python's language reference and four Chinese laws, asked in both languages.
+    For your own files add --ask QUESTION; in a terminal you are asked for questions.
+    """
     # LlamaIndex takes two seconds to import, which --help need not.
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
     place = Place(kb, embed_model)
+    _check_questions(ask, place, has_paths=bool(paths))
     reading = read(paths, place) if paths else samples(watched)
+    code = 0
     with place.open() as opened:
-        add(opened, reading, place)
-        asked = _answer(opened, ask or (_prompted() if paths else QUESTIONS))
-        if not asked:
-            say("no question was asked; add --ask QUESTION")
-            return
-        _show_query_engine(opened, asked[0])
-    _show_program(asked[0], paths)
+        adds_nothing = not paths and _holds_other_documents(opened)
+        if adds_nothing:
+            say(_unchanged(opened, ask))
+        else:
+            code = add(opened, reading, place)
+        uses_samples = not paths and not adds_nothing
+        asked = _answer(opened, ask or (QUESTIONS if uses_samples else _prompted()))
+        if asked:
+            _show_query_engine(opened, asked[0])
+    if not asked:
+        say(f"no question was asked; {_next_step(place)}")
+    elif adds_nothing:
+        _show_program(opening_lines(asked[0], kb, embed_model))
+    else:
+        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model))
+    raise typer.Exit(code)
+
+
+def _check_questions(ask: list[str] | None, place: Place, *, has_paths: bool) -> None:
+    """Refuse, before anything is indexed, what would index for nothing."""
+    if not all(question.strip() for question in ask or ()):
+        raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
+    if has_paths and not ask and place.is_in_memory and not sys.stdin.isatty():
+        raise ConfigurationError(
+            "there is no question, and the index would not be kept; add --ask QUESTION, or keep "
+            "the index with --kb embedded:./kb and search it afterwards"
+        )
+
+
+def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
+    from llama_retrieval_ext.cli.demonstration import sample_documents  # noqa: PLC0415
+
+    documents = {document.document_id for document in kb.documents()}
+    return bool(documents) and not documents <= {each.doc_id for each in sample_documents()}
+
+
+def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
+    count = f"{kb.url} holds {len(kb.documents())} documents; the samples are not added to them"
+    if not ask and not sys.stdin.isatty():
+        raise ConfigurationError(f"{count}. Add --ask QUESTION, or choose another --kb for samples")
+    return count
+
+
+def _next_step(place: Place) -> str:
+    if place.is_in_memory:
+        return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
+    return f"the index is kept: llama-retrieval search QUESTION --kb {place.url}"
 
 
 def _prompted() -> Iterator[str]:
-    """The questions that somebody types, until an empty one; none if nobody is there."""
+    """The questions that somebody types, until an empty one; none without a terminal."""
     while sys.stdin.isatty():
         question = typer.prompt("\nyour question (none to end)", default="", show_default=False)
         if not question.strip():
@@ -66,10 +121,10 @@ def _prompted() -> Iterator[str]:
 
 
 def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
-    say("\nRank and score by each retriever; a document counts with its best passage.")
-    say("Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).")
     asked: list[str] = []
     for question in questions:
+        if not asked:
+            say(_LEGEND)
         _show_comparison(compare(kb, question))
         asked.append(question)
     return asked
@@ -79,8 +134,8 @@ def _show_comparison(comparison: Comparison) -> None:
     say(f"\n{comparison.question}", style="bold")
     say_table(comparison.header(), comparison.rows())
     for name, hit in list(best_passages(comparison.results["hybrid"]).items())[:1]:
-        quoted = quote(hit.text, comparison.question, cells=_QUOTED_CELLS)
-        say(f"{name}: {quoted}", style="dim")
+        say(f"{name}:", style="dim")
+        show_passage(hit.text, comparison.question, full=False)
 
 
 def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
@@ -92,13 +147,17 @@ def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
     say_table(
         ("", "score", "document"),
         (
-            (str(rank), f"{source.score:.3g}", source.node.ref_doc_id or source.node.node_id)
+            (
+                str(rank),
+                three_digits(source.score or 0.0),
+                source.node.ref_doc_id or source.node.node_id,
+            )
             for rank, source in enumerate(sources, start=1)
         ),
     )
     say("No LLM is set up, so none wrote an answer: these are the sources it would have got.")
 
 
-def _show_program(question: str, paths: list[Path] | None) -> None:
+def _show_program(program: str) -> None:
     say("\nThe same in five lines of Python", style="bold")
-    say(five_lines(question, *(paths or ())))
+    say(program)

@@ -8,15 +8,18 @@ from typing import TypeAlias
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_retrieval_ext.arguments import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.children import check_retriever, retrieval
 from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit, node_ids, ordered, score_of
@@ -27,6 +30,8 @@ from llama_retrieval_ext.stages.reranking.rescored import in_order
 
 # Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
 _MAX_LEVELS = 16
+# How many reads of a docstore without a batch call of its own run side by side.
+_AT_ONCE = 16
 # What the docstore was asked for, by id; None for what it does not have.
 Known: TypeAlias = dict[str, BaseNode | None]
 
@@ -48,7 +53,12 @@ class AutoMergingRetriever(Retriever):
     First a chunk that is missing between two found neighbours is filled in, with the mean of their
     scores. Then parents replace their children, level by level. Each child counts once. A parent or
     neighbour that the docstore does not have, or that the query's scope or filters exclude, is left
-    out; a missing one, or a docstore that fails, marks the answer degraded.
+    out, and a missing one marks the answer degraded. If the docstore fails, or does not answer
+    before the query's deadline, the hits come back as they are, marked degraded.
+
+    What a level needs is fetched in one call of ``get_nodes`` (``aget_nodes``) where the docstore
+    has its own. LlamaIndex's default one reads node after node; then several nodes are read at a
+    time.
 
     Args:
         vector_retriever: Finds the small chunks; any retriever.
@@ -117,23 +127,29 @@ class AutoMergingRetriever(Retriever):
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}
         for _ in range(_MAX_LEVELS):
-            filled = yield from self._filled_in(hits, query, known)
-            merged = yield from self._merged(filled, query, known)
+            try:
+                merged = yield from self._next_level(hits, query, known)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001 - reported as degraded
+                note_degraded(self.name, error)
+                break
             unchanged = node_ids(merged) == node_ids(hits)
             hits = merged
             if unchanged:
                 break
         return hits[: query.top_k]
 
+    def _next_level(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+        before, behind = _neighbours(hits)
+        gaps = [id_ for id_ in before if id_ in behind]
+        yield from self._fetch([*gaps, *_families(hits)], known)  # in one call
+        filled = yield from self._filled_in(hits, query, known)
+        return (yield from self._merged(filled, query, known))
+
     def _filled_in(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
-        by_id = {hit.node.node_id: hit for hit in hits}
-        before_gap = {
-            hit.node.next_node.node_id: hit for hit in hits if hit.node.next_node is not None
-        }
-        behind_gap = {
-            hit.node.prev_node.node_id: hit for hit in hits if hit.node.prev_node is not None
-        }
-        gaps = [id_ for id_ in before_gap if id_ in behind_gap and id_ not in by_id]
+        before_gap, behind_gap = _neighbours(hits)
+        gaps = [id_ for id_ in before_gap if id_ in behind_gap]
         nodes = yield from self._nodes(gaps, query, known)
         between = [
             Hit(
@@ -146,10 +162,7 @@ class AutoMergingRetriever(Retriever):
         return ordered([*hits, *between])
 
     def _merged(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
-        families: dict[str, list[Hit]] = {}
-        for hit in hits:
-            if hit.node.parent_node is not None:
-                families.setdefault(hit.node.parent_node.node_id, []).append(hit)
+        families = _families(hits)
         parents = yield from self._nodes(list(families), query, known)
         merged: list[Hit] = []
         gone: set[str] = set()
@@ -163,10 +176,7 @@ class AutoMergingRetriever(Retriever):
 
     def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:
         """Nodes of the docstore by id, without those that the query may not see."""
-        new = [id_ for id_ in ids if id_ not in known]
-        if new:
-            known.update(dict.fromkeys(new))
-            known.update((yield from self._fetched(new)))
+        yield from self._fetch(ids, known)
         nodes = {id_: known[id_] for id_ in ids}
         return {
             id_: node
@@ -174,22 +184,63 @@ class AutoMergingRetriever(Retriever):
             if node is not None and matches(query.condition, node.metadata)
         }
 
-    def _fetched(self, ids: list[str]) -> Plan[dict[str, BaseNode]]:
-        try:
-            found: list[BaseNode] = yield Call(
-                lambda: self.docstore.get_nodes(ids, raise_error=False)
-            )
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001 - reported as degraded
-            note_degraded(self.name, error)
-            return {}
-        nodes = {node.node_id: node for node in found}
-        missing = [id_ for id_ in ids if id_ not in nodes]
+    def _fetch(self, ids: Sequence[str], known: Known) -> Plan[None]:
+        """Read those of the nodes that are not known yet."""
+        new = [id_ for id_ in dict.fromkeys(ids) if id_ not in known]
+        if not new:
+            return
+        # Tasks end before the query does, so that there is time to return the hits without them.
+        tasks = [Task("docstore", call(each)) for each in self._reads(new)]
+        outcomes: list[Outcome[list[BaseNode]]] = yield Together(tasks)
+        nodes = {node.node_id: node for outcome in outcomes for node in outcome.result()}
+        known.update({id_: nodes.get(id_) for id_ in new})
+        missing = [id_ for id_ in new if id_ not in nodes]
         if missing:
             note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
-        return nodes
+
+    def _reads(self, ids: Sequence[str]) -> list[Call[list[BaseNode]]]:
+        """The calls that read nodes: one, or some side by side where one would read in a row."""
+        store, kind = self.docstore, type(self.docstore)
+        one_call = (
+            _is_in_memory(store)
+            or kind.get_nodes is not BaseDocumentStore.get_nodes
+            or kind.aget_nodes is not BaseDocumentStore.aget_nodes
+        )
+        parts = 1 if one_call else min(_AT_ONCE, len(ids))
+        # The default aget_nodes reads by the store's async client, which need not be there.
+        is_async = kind.aget_nodes is not BaseDocumentStore.aget_nodes
+
+        def read(part: list[str]) -> Call[list[BaseNode]]:
+            return Call(
+                lambda: store.get_nodes(part, raise_error=False),
+                (lambda: store.aget_nodes(part, raise_error=False)) if is_async else None,
+            )
+
+        return [read(list(ids[start::parts])) for start in range(parts)]
 
     def _expression(self) -> str:
         inside = expression(self.source)
         return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"
+
+
+def _is_in_memory(store: BaseDocumentStore) -> bool:
+    kvstore = getattr(store, "_kvstore", None)  # it has no public name
+    return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
+
+
+def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
+    """The hits before and behind each chunk that was not found itself, by the id of that chunk."""
+    found = set(node_ids(hits))
+    links = [(hit, hit.node.next_node, hit.node.prev_node) for hit in hits]
+    before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in found}
+    behind = {link.node_id: hit for hit, _, link in links if link and link.node_id not in found}
+    return before, behind
+
+
+def _families(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
+    """The hits of each parent, by its id."""
+    families: dict[str, list[Hit]] = {}
+    for hit in hits:
+        if hit.node.parent_node is not None:
+            families.setdefault(hit.node.parent_node.node_id, []).append(hit)
+    return families

@@ -24,7 +24,12 @@ from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.branches import Unfused, branches, chosen_names
+from llama_retrieval_ext.stages.algebra.branches import (
+    Unfused,
+    branches,
+    chosen_names,
+    named_legs,
+)
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
@@ -76,7 +81,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             raise ConfigurationError(
                 f"the legs must be a | b, or a mapping of names to retrievers, got {legs!r}"
             )
-        sides = legs if isinstance(legs, Unfused) else branches(**legs)
+        sides = legs if isinstance(legs, Unfused) else branches(*named_legs(legs))
         routes = {
             intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
             for intent, profile in chosen.items()
@@ -176,9 +181,7 @@ class IntentAdaptive(Refine):
 
     def _selection(self, query: Query) -> Plan[Selection]:
         try:
-            found = yield from step(
-                repr(self.selector), selected(self.selector, query, self._choices)
-            )
+            found = yield from selected(self.selector, query, self._choices)
         except MISTAKES:
             raise
         except Exception as error:  # noqa: BLE001 - reported as degraded

@@ -15,7 +15,7 @@ from llama_index.core.schema import IndexNode
 from llama_retrieval_ext.arguments import check_count, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import Branches, branches
+from llama_retrieval_ext.stages.algebra.branches import Branches, branches, named_legs
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, Unscored, Weights
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
@@ -45,9 +45,10 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
 class QueryFusionRetriever(Fused):
     """``MultiQuery(llm) >> (a | b) >> fusion``: several retrievers, perhaps in several wordings.
 
-    Takes LlamaIndex's arguments, so that changing the import is enough, and more: legs by name with
-    their own limits, any fusion, and weights that count in every mode. A leg that fails is left out
-    and the answer marked degraded.
+    Takes LlamaIndex's arguments, so that changing the import is enough, and has its attributes,
+    which may be assigned to: ``similarity_top_k``, ``mode``, ``num_queries``, ``query_gen_prompt``.
+    Takes more as well: legs by name with their own limits, any fusion, and weights that count in
+    every mode. A leg that fails is left out and the answer marked degraded.
 
     Args:
         retrievers: In order, or by name; a `Leg` brings its own weight, limit and retries.
@@ -56,14 +57,16 @@ class QueryFusionRetriever(Fused):
         mode: How rankings become one: one of LlamaIndex's modes, or a `Fusion`.
         similarity_top_k: How many hits to return when the query does not say; 2 as in LlamaIndex.
         num_queries: How many queries are asked, the original included.
-        use_async: As LlamaIndex takes it; legs run side by side whatever it says.
+        use_async: As LlamaIndex takes it; legs run side by side whatever it says, in threads where
+            the caller is not async.
         verbose: Whether to log each answer; more stands in ``search(query).trace``.
         callback_manager: LlamaIndex's, for applications that still use one.
         objects: Index nodes with what they stand for.
         object_map: What index nodes stand for, by id.
         retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
         top_k: The name of ``similarity_top_k`` in other retrievers here; give one of them.
-        min_success: How many legs must answer.
+        min_success: How many legs must answer, or the query fails; None for what a `Fusion` given
+            as ``mode`` says, or else 1.
 
     Raises:
         ConfigurationError: An argument cannot work, or ``num_queries`` is above 1 without an LLM.
@@ -85,11 +88,12 @@ class QueryFusionRetriever(Fused):
         retriever_weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
         top_k: int | None = None,
-        min_success: int = 1,
+        min_success: int | None = None,
         name: str = "fusion",
     ) -> None:
-        del use_async  # both of its values describe what happens anyway
-        sides = branches(**retrievers) if isinstance(retrievers, Mapping) else branches(*retrievers)
+        if isinstance(retrievers, Mapping):
+            retrievers = named_legs(retrievers)
+        sides = branches(*retrievers)
         fan_out = _wordings(llm, query_gen_prompt, num_queries)
         super().__init__(
             Branches(sides.legs, (), fan_out),
@@ -99,12 +103,50 @@ class QueryFusionRetriever(Fused):
             name=name,
         )
         self.llm = llm
-        self.query_gen_prompt = query_gen_prompt or MULTI_QUERY_PROMPT
-        self.num_queries = num_queries
+        self.use_async = use_async
+        self._mode = mode
+        self._retriever_weights = retriever_weights
+        self._query_gen_prompt = query_gen_prompt or MULTI_QUERY_PROMPT
+        self._num_queries = num_queries
         self.object_map = objects_by_id(objects, object_map)
         self._verbose = verbose
         if callback_manager is not None:
             self.callback_manager = callback_manager
+
+    # LlamaIndex's public attributes, which applications assign to.
+
+    @property
+    def mode(self) -> FUSION_MODES | str | Fusion:
+        """How rankings become one: one of LlamaIndex's modes, or a `Fusion`."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: FUSION_MODES | str | Fusion) -> None:
+        self._fuse_by(_fusion(mode, self._retriever_weights))
+        self._mode = mode
+
+    @property
+    def num_queries(self) -> int:
+        """How many queries are asked, the original included."""
+        return self._num_queries
+
+    @num_queries.setter
+    def num_queries(self, num_queries: int) -> None:
+        self._write_by(self._query_gen_prompt, num_queries)
+
+    @property
+    def query_gen_prompt(self) -> str:
+        """What the LLM is asked for other wordings with."""
+        return self._query_gen_prompt
+
+    @query_gen_prompt.setter
+    def query_gen_prompt(self, prompt: str) -> None:
+        self._write_by(prompt, self._num_queries)
+
+    def _write_by(self, prompt: str, num_queries: int) -> None:
+        fan_out = _wordings(self.llm, prompt, num_queries)
+        self.branches = replace(self.branches, fan_out=fan_out)
+        self._query_gen_prompt, self._num_queries = prompt, num_queries
 
     def _get_prompts(self) -> PromptDictType:
         return {"query_gen_prompt": PromptTemplate(self.query_gen_prompt)}
@@ -112,10 +154,7 @@ class QueryFusionRetriever(Fused):
     def _update_prompts(self, prompts: PromptDictType) -> None:
         prompt = prompts.get("query_gen_prompt")
         if prompt is not None:
-            text = prompt.get_template()
-            fan_out = _wordings(self.llm, text, self.num_queries)
-            self.branches = replace(self.branches, fan_out=fan_out)
-            self.query_gen_prompt = text
+            self.query_gen_prompt = prompt.get_template()
 
     def _expression(self) -> str:
         return f"{type(self).__name__}({super()._expression()})"

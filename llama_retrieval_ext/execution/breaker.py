@@ -11,9 +11,12 @@ from llama_retrieval_ext.errors import CircuitOpenError
 class CircuitBreaker:
     """Counts failures in a row; opens after some, and lets one call through after a while to see.
 
+    The one of a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
+    Legs that share a source may share one.
+
     Args:
         failures: How many failures in a row open it, at least 1.
-        rest_s: Seconds it stays open before one call may try again.
+        reset_s: Seconds it stays open before one call may try again.
         clock: Monotonic time in seconds.
 
     Raises:
@@ -23,7 +26,7 @@ class CircuitBreaker:
         M. Nygard, Release It!, 2nd edition, 2018, chapter 5, "Circuit Breaker".
 
     Examples:
-        >>> breaker = CircuitBreaker(failures=1, rest_s=60)
+        >>> breaker = CircuitBreaker(failures=1, reset_s=60)
         >>> breaker.failed()
         >>> breaker.is_open
         True
@@ -34,11 +37,11 @@ class CircuitBreaker:
         self,
         *,
         failures: int = 5,
-        rest_s: float = 30.0,
+        reset_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.failures = check_count(failures, "failures")
-        self.rest_s = check_seconds(rest_s, "rest_s")
+        self.reset_s = check_seconds(reset_s, "reset_s")
         self._clock = clock
         self._lock = Lock()
         self._in_a_row = 0
@@ -73,7 +76,7 @@ class CircuitBreaker:
                     f"left alone after {self._in_a_row} failures in a row; "
                     f"tried again in {wait_s:.1f} s"
                 )
-            self._retry_at = self._clock() + self.rest_s  # the others wait for what this one finds
+            self._retry_at = self._clock() + self.reset_s  # the others wait for what this one finds
 
     def succeeded(self) -> None:
         """Note a call that went well: everybody may call again."""
@@ -86,4 +89,4 @@ class CircuitBreaker:
         with self._lock:
             self._in_a_row += 1
             if self._in_a_row >= self.failures:
-                self._retry_at = self._clock() + self.rest_s
+                self._retry_at = self._clock() + self.reset_s

@@ -1,14 +1,20 @@
 """Calls a child retriever: ours with the whole query, a foreign one with its text."""
 
+from collections.abc import Awaitable
+from inspect import unwrap
+
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.indices.vector_store import VectorIndexRetriever
+from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.partials import heard
 from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.execution.thread_fallback import awaited_or_in_thread
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Origin, as_hit, finite_score, with_origin
@@ -38,7 +44,8 @@ def retrieval(
     """The plan that asks a retriever.
 
     A foreign retriever knows nothing of scope and filters: what it returns is checked here, and
-    hits that do not belong are dropped and reported as degraded.
+    hits that do not belong are dropped and reported as degraded. Where its async way does not work,
+    as that of a store with a blocking client only, it answers in a thread.
 
     Args:
         retriever: Ours or any other LlamaIndex retriever.
@@ -49,31 +56,72 @@ def retrieval(
         ScoreError: A foreign retriever gives a score that is no finite number.
     """
     if isinstance(retriever, HonoursQuery):
-        hits: list[NodeWithScore] = yield _call(retriever, query.for_child(top_k=top_k))
+        own = query.for_child(top_k=top_k)
+        hits: list[NodeWithScore] = yield Call(
+            lambda: retriever.retrieve(own), lambda: retriever.aretrieve(own)
+        )
         return hits
-    # A copy of its own: LlamaIndex's vector retriever writes its embedding into the bundle it gets.
-    bundle = QueryBundle(
-        query.query_str, query.image_path, query.custom_embedding_strs, query.embedding
-    )
-    # Not heard on its way: its parts know no scope either, and several of them may talk at once.
-    foreign = yield from heard(call(_call(retriever, bundle)), None)
-    for hit in foreign:
+    embedding = yield from _shared_embedding(retriever, query)
+    # Without partial results: its parts know no scope either, and several may report at once.
+    found = yield from heard(call(_call(retriever, query, embedding)), None)
+    for hit in found:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    seen = visible(foreign, query, type(retriever).__name__)
+    seen = visible(found, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
-        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - no public way
+        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]
     return seen
 
 
-def _call(retriever: BaseRetriever, bundle: QueryBundle) -> Call[list[NodeWithScore]]:
-    # BaseRetriever's own _aretrieve only calls _retrieve, on the loop.
-    is_async = type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001
-    return Call(
-        lambda: retriever.retrieve(bundle),
-        (lambda: retriever.aretrieve(bundle)) if is_async else None,
+def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
+    """The embedding that LlamaIndex's vector retriever needs, shared by all legs with its model."""
+    if (
+        query.embedding is not None
+        or not query.embedding_strs
+        or not isinstance(retriever, VectorIndexRetriever)
+        or not _is_unchanged(retriever)
+        or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
+    ):
+        return query.embedding
+    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - as above
+
+
+def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
+    """Whether it retrieves as LlamaIndex's does; a subclass may embed something else."""
+    # Instrumentation wraps methods anew at each access.
+    return all(
+        unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
+        for name in ("_retrieve", "_aretrieve")
     )
+
+
+def _call(
+    retriever: BaseRetriever, query: Query, embedding: list[float] | None
+) -> Call[list[NodeWithScore]]:
+    def blocking() -> list[NodeWithScore]:
+        return retriever.retrieve(_bundle(query, embedding))
+
+    def attempt() -> Awaitable[list[NodeWithScore]]:
+        return retriever.aretrieve(_bundle(query, embedding))
+
+    if not _has_async(retriever):
+        return Call(blocking)
+    return Call(blocking, lambda: awaited_or_in_thread(attempt, blocking))
+
+
+def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
+    """A copy for one call: LlamaIndex's vector retriever writes its embedding into what it gets."""
+    return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
+
+
+def _has_async(retriever: BaseRetriever) -> bool:
+    # LlamaIndex's own defaults only call the blocking way, on the loop.
+    if isinstance(retriever, VectorIndexRetriever):
+        store = retriever._vector_store  # noqa: SLF001 - it has no public name
+        if type(store).aquery is BasePydanticVectorStore.aquery:
+            return False
+    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - as above
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:

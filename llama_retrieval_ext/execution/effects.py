@@ -1,4 +1,36 @@
-"""What a plan, a generator, may ask the driver that carries it out."""
+"""What a plan, a generator, may ask the driver that carries it out.
+
+With these a stage of one's own does I/O: it yields a `Call` for one thing that takes time, or a
+`Together` of `Task`s for several at once, and gets what they give. One plan serves sync and async
+callers, keeps the query's deadline, and shows in its trace.
+
+Examples:
+    >>> import asyncio
+    >>> from llama_retrieval_ext import Call, Hit, Refine, Task, Together
+    >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+    >>> async def clicks_of(node_id):  # asks a service, say
+    ...     return {"a": 1, "b": 7}[node_id]
+    >>> class ByClicks(Refine):
+    ...     def refine(self, query, hits):
+    ...         tasks = [Task(f"clicks of {hit.node_id}", self.clicks(hit)) for hit in hits]
+    ...         outcomes = yield Together(tasks)
+    ...         scored = [
+    ...             Hit(node=hit.node, score=outcome.result(), source="clicks")
+    ...             for hit, outcome in zip(hits, outcomes)
+    ...         ]
+    ...         return sorted(scored, key=lambda hit: -hit.score)
+    ...
+    ...     def clicks(self, hit):
+    ...         return (yield Call(
+    ...             lambda: asyncio.run(clicks_of(hit.node_id)), lambda: clicks_of(hit.node_id)
+    ...         ))
+    >>> ranking = FakeRetriever([("a", 0.9), ("b", 0.5)]) >> ByClicks()
+    >>> [hit.node_id for hit in ranking.retrieve("annual leave")]
+    ['b', 'a']
+    >>> [hit.node_id for hit in asyncio.run(ranking.aretrieve("annual leave"))]
+    ['b', 'a']
+
+"""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass

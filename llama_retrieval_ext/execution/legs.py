@@ -59,6 +59,9 @@ MISTAKES = (
 class Leg:
     """A named child of a composite, and how far its failures matter.
 
+    A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
+    composite's ``min_success`` (of `branches`, or of any fusion) says how many must answer.
+
     Args:
         name: What it is called in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
@@ -70,10 +73,23 @@ class Leg:
             degraded.
         retries: How many more times it is asked after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
-        breaker: Leaves it alone for a while when it keeps failing.
+        breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
+            for 30 s unless another is given.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF, CircuitBreaker, branches
+        >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+        >>> law, web = FakeRetriever([("a", 0.9)]), FakeRetriever(error=ConnectionError("down"))
+        >>> once = CircuitBreaker(failures=1, reset_s=60)
+        >>> both = branches(Leg("law", law, required=True), Leg("web", web, breaker=once)) >> RRF()
+        >>> for _ in range(2):
+        ...     print(both.search("annual leave").degraded[0].reason[:38])
+        ConnectionError: down
+        CircuitOpenError: left alone after 1 f
+
     """
 
     name: str

@@ -1,7 +1,8 @@
 """One call of ``KnowledgeBase.add``, step by step."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
@@ -11,6 +12,7 @@ from llama_retrieval_ext.ingest.documents import Given, Prepared, identified
 from llama_retrieval_ext.ingest.grouping import Group, batches, grouped, name_of
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.progress import progress
+from llama_retrieval_ext.ingest.reader_ids import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.scoping import stamped
 from llama_retrieval_ext.ingest.splitting import Splitter
@@ -27,6 +29,7 @@ class Workshop:
     embed_model: BaseEmbedding
     writer: Writer
     ledger: Ledger
+    reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
 
 class Addition:
@@ -42,6 +45,7 @@ class Addition:
         self._scope = scope
         self._embedder = Embedder(workshop.embed_model)
         self._tally = Tally()
+        self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """What came of each document.
@@ -66,7 +70,7 @@ class Addition:
 
     def _identified(self, groups: Sequence[Group]) -> list[Given]:
         found: list[Given] = []
-        for group in groups:
+        for group in map(self._recognised, groups):
             is_whole = isinstance(group[0], Document)
             fingerprint = self._workshop.splitter.fingerprint if is_whole else ""
             try:
@@ -74,6 +78,10 @@ class Addition:
             except Exception as error:  # noqa: BLE001 - the report carries it
                 self._tally.failed(name_of(group[0]), error)
         return [each for each in found if self._tally.is_new(each)]
+
+    def _recognised(self, group: Group) -> Group:
+        stable = self._workshop.reader_ids.stable
+        return [stable(node, self._scope, self._occurrences) for node in group]
 
     def _changed(self, documents: Sequence[Given]) -> list[Given]:
         digests = self._workshop.ledger.digests(each.key for each in documents)

@@ -135,7 +135,7 @@ class Copier:
     def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
         ids = {entry.key: self._source.ledger.node_ids(entry.key) for entry in entries}
         found = self._nodes([node_id for own in ids.values() for node_id in own])
-        for key, digest, n_nodes in entries:
+        for key, digest, _, n_nodes in entries:
             nodes = tuple(found[node_id] for node_id in ids[key] if node_id in found)
             if len(nodes) == n_nodes:
                 # Without a digest it counts as changed, and no document has a random one.

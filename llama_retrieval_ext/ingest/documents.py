@@ -8,7 +8,7 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
 from llama_retrieval_ext.ingest.digest import digest_of
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
 
 
 class DocumentKey(NamedTuple):
@@ -52,6 +52,11 @@ class Prepared:
     key: DocumentKey
     digest: str
     nodes: tuple[BaseNode, ...]
+
+    @property
+    def source(self) -> str:
+        """The file that it came from; empty where it is its own source."""
+        return source_in(self.nodes[0].metadata)
 
 
 def ref_of(node: BaseNode) -> str:

@@ -148,8 +148,18 @@ def _begin(connection: sqlite3.Connection, document: Prepared) -> Outcome | Exce
     if taken is not None:
         return taken
     if id_ is None:
-        statement = "INSERT INTO documents (tenant, kb, ref, digest, state) VALUES (?, ?, ?, ?, ?)"
-        row = _run(connection, statement, *document.key, document.digest, Motion.ADDING)
+        statement = (
+            "INSERT INTO documents (tenant, kb, ref, digest, state, source) "
+            "VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        row = _run(
+            connection,
+            statement,
+            *document.key,
+            document.digest,
+            Motion.ADDING,
+            document.source,
+        )
         _insert_fresh(connection, row.lastrowid, [node.node_id for node in document.nodes])
         return Outcome.ADDED
     _begin_update(connection, document, id_)
@@ -170,8 +180,8 @@ def _begin_update(connection: sqlite3.Connection, document: Prepared, id_: int) 
             for node in document.nodes
         ],
     )
-    statement = "UPDATE documents SET digest = ?, state = ? WHERE id = ?"
-    _run(connection, statement, document.digest, Motion.UPDATING, id_)
+    statement = "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?"
+    _run(connection, statement, document.digest, Motion.UPDATING, document.source, id_)
 
 
 def _insert_fresh(

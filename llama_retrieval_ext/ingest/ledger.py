@@ -1,7 +1,7 @@
 """The ledger: which documents a knowledge base has, and how it is set up."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES
+from llama_retrieval_ext.ingest.schema import IN_MOTION_AND_NODES, N_SOURCES, SOURCE
 from llama_retrieval_ext.query import Scope
 
 
@@ -19,15 +19,34 @@ class StoredDocument:
 
     Attributes:
         document_id: Its id; ``ref_doc_id`` of its nodes.
+        source: The file that it came from; its own id where there is none.
         tenant_id: Its tenant; None where it has none.
         kb_id: Its knowledge base within the tenant; None where it has none.
         n_nodes: How many nodes it has.
     """
 
     document_id: str
+    source: str
     tenant_id: str | None
     kb_id: str | None
     n_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """What documents in a knowledge base came from: a file, or the document itself.
+
+    Attributes:
+        source: The path of the file, or the id of the document.
+        documents: How many documents it has.
+        nodes: How many nodes these have.
+        scope: Where it belongs; None where it is in none.
+    """
+
+    source: str
+    documents: int
+    nodes: int
+    scope: Scope | None
 
 
 def strangers(where: str, count: int) -> StoreFormatError:
@@ -39,10 +58,11 @@ def strangers(where: str, count: int) -> StoreFormatError:
 
 
 class Entry(NamedTuple):
-    """A document, as the ledger knows it: which it is, its digest, and how many nodes it has."""
+    """A document, as the ledger knows it: which it is, its digest, its source, its nodes."""
 
     key: DocumentKey
     digest: str
+    source: str
     n_nodes: int
 
 
@@ -87,14 +107,23 @@ class Ledger:
             ModelMismatchError: It was made with another embedding model.
             ConfigurationError: It was made with other settings.
         """
-        self._admitted = asked, where
         recorded = self.manifest()
+        if asked.require_scope is None:
+            # Settled now: should somebody set it up otherwise, this one must not go on without.
+            requires = recorded is not None and recorded.require_scope
+            asked = replace(asked, require_scope=requires)
+        self._admitted = asked, where
         if recorded is None:
             return False
         kept = recorded.opened(asked, where)
         if kept != recorded:
             self.record(kept)
         return True
+
+    @property
+    def requires_scope(self) -> bool:
+        """Whether everything that is done by whoever was let in needs a scope."""
+        return self._admitted is not None and bool(self._admitted[0].require_scope)
 
     def at_rest(self) -> int | None:
         """How many nodes the store must hold; None while something is being written."""
@@ -167,12 +196,10 @@ class Ledger:
         with self.database.transaction() as connection:
             connection.execute("UPDATE documents SET digest = ''")
 
-    def keys(self, ref: str, scope: Scope | None) -> list[DocumentKey]:
-        """The documents with an id that a scope can see; without a scope, those in none."""
-        self.refresh()
+    def named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """The documents with this id or source that a scope can see; without a scope, in none."""
         condition, values = _seen_by(scope, none="tenant = '' AND kb = ''")
-        query = f"SELECT tenant, kb, ref FROM documents WHERE ref = ? AND {condition}"  # noqa: S608
-        return [DocumentKey(*map(str, row)) for row in self.database.rows(query, ref, *values)]
+        return self._entries(f"(ref = ? OR source = ?) AND {condition}", name, name, *values)
 
     def visible(self, scope: Scope | None) -> list[Entry]:
         """The documents that a scope can see, in the order they came in; without a scope, all."""
@@ -193,9 +220,41 @@ class Ledger:
             self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
         )
         return [
-            StoredDocument(key.ref, key.tenant or None, key.kb or None, n_nodes)
-            for key, _, n_nodes in entries
+            StoredDocument(key.ref, source, key.tenant or None, key.kb or None, n_nodes)
+            for key, _, source, n_nodes in entries
         ]
+
+    def sources(self, scope: Scope | None) -> list[StoredSource]:
+        """The sources that a scope can see, by name; without a scope, all."""
+        found: dict[tuple[str, str, str], list[int]] = {}
+        for key, _, source, n_nodes in self.visible(scope):
+            found.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
+        return [
+            StoredSource(source, len(counts), sum(counts), _scope_of(tenant, kb))
+            for (source, tenant, kb), counts in sorted(found.items())
+        ]
+
+    def record_sources(self, sources: Mapping[DocumentKey, str]) -> None:
+        """Keep what documents came from."""
+        statement = "UPDATE documents SET source = ? WHERE tenant = ? AND kb = ? AND ref = ?"
+        with self.database.transaction() as connection:
+            connection.executemany(statement, [(each, *key) for key, each in sources.items()])
+
+    def sample(self, scope: Scope | None, size: int) -> list[str]:
+        """The ids of some nodes that a scope can see; without a scope, of any."""
+        self.refresh()
+        condition, values = _seen_by(scope, none="1")
+        query = (
+            "SELECT node_id FROM nodes JOIN documents ON document = id "  # noqa: S608
+            f"WHERE {condition} ORDER BY node_id LIMIT ?"
+        )
+        return [str(node_id) for (node_id,) in self.database.rows(query, *values, size)]
+
+    def n_sources(self) -> int:
+        """How many sources there are."""
+        self.refresh()
+        ((count,),) = self.database.rows(N_SOURCES)
+        return int(str(count))
 
     def count(self) -> tuple[int, int]:
         """How many documents and nodes there are."""
@@ -212,15 +271,25 @@ class Ledger:
         """The documents that satisfy a condition in SQL, in the order they came in."""
         self.refresh()
         query = (
-            "SELECT tenant, kb, ref, digest, count(node_id) FROM documents LEFT JOIN nodes "  # noqa: S608
+            f"SELECT tenant, kb, ref, digest, {SOURCE}, count(node_id) "  # noqa: S608
+            "FROM documents LEFT JOIN nodes "
             f"ON nodes.document = documents.id WHERE {condition} "
             "GROUP BY documents.id ORDER BY documents.id"
         )
         rows = [tuple(map(str, row)) for row in self.database.rows(query, *values)]
-        return [Entry(DocumentKey(*key), digest, int(n_nodes)) for *key, digest, n_nodes in rows]
+        return [
+            Entry(DocumentKey(*key), digest, source, int(n_nodes))
+            for *key, digest, source, n_nodes in rows
+        ]
 
     def _manifest_rows(self) -> list[tuple[object, ...]]:
         return self.database.rows("SELECT key, value FROM manifest")
+
+
+def _scope_of(tenant: str, kb: str) -> Scope | None:
+    # Metadata may name a blank one, which no scope can.
+    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
+    return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None
 
 
 def _seen_by(scope: Scope | None, *, none: str) -> tuple[str, Sequence[str]]:

@@ -9,7 +9,8 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 
-FORMAT = 1
+# 2: the ledger keeps the source of each document.
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,10 @@ class Manifest:
         embed_model: Name of the embedding model that made its vectors.
         tokenizer: Settings of the tokenizer of its keyword search; empty where the engine has its
             own.
-        require_scope: Whether queries without a scope are refused.
-        dimension: Of its vectors; None until there are some.
+        require_scope: Whether queries without a scope are refused; None, which is never recorded,
+            to leave it as it is.
+        dimension: Of its vectors; None until there are some. Of what is asked for: of the vectors
+            that the embedding model makes, where it says so.
         format: Version of the ledger.
         removing: Whether its removal was begun.
         params: Settings for the engine as JSON, for when it makes the collection; empty for none.
@@ -29,7 +32,7 @@ class Manifest:
 
     embed_model: str
     tokenizer: str = ""
-    require_scope: bool = False
+    require_scope: bool | None = False
     dimension: int | None = None
     format: int = FORMAT
     removing: bool = False
@@ -58,7 +61,8 @@ class Manifest:
         Raises:
             StoreFormatError: It was written by a newer version.
             StoreUnavailableError: It is being removed.
-            ModelMismatchError: It was made with another embedding model.
+            ModelMismatchError: It was made with another embedding model, or one whose vectors have
+                another dimension.
             ConfigurationError: It requires a scope, and the caller does not; or its keyword search
                 has another tokenizer.
         """
@@ -73,10 +77,17 @@ class Manifest:
                 f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
                 f"with {asked.embed_model!r}; open it with the first, or make a new knowledge base"
             )
-        if self.require_scope and not asked.require_scope:
+        if None not in (self.dimension, asked.dimension) and self.dimension != asked.dimension:
+            raise ModelMismatchError(
+                f"{where} holds vectors of dimension {self.dimension}, and is opened with "
+                f"{asked.embed_model!r}, which makes vectors of dimension {asked.dimension}; "
+                "open it with the model that made those, or make a new knowledge base"
+            )
+        if self.require_scope and asked.require_scope is False:
             raise ConfigurationError(
-                f"{where} was made with require_scope=True; open it so, and give queries a scope "
-                "(on the command line: --tenant or --kb-id, and to ingest --require-scope)"
+                f"{where} was made with require_scope=True, and is opened with "
+                "require_scope=False; leave it out, and give queries a scope (on the command line: "
+                "--tenant or --kb-id)"
             )
         if self.dimension is None:  # nothing has been indexed yet
             return replace(self, tokenizer=asked.tokenizer, params=asked.params)
@@ -86,3 +97,7 @@ class Manifest:
                 f"{asked.tokenizer}; leave tokenizer= out, or make a new knowledge base"
             )
         return self
+
+    def as_new(self) -> "Manifest":
+        """What is recorded of it where a knowledge base is set up, before anything is in it."""
+        return replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)

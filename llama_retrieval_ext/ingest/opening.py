@@ -1,11 +1,13 @@
 """Opens the ledger of a knowledge base, new or not, and brings it in step with the store."""
 
 import logging
+from dataclasses import replace
 
 from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
+from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.journal import Journal
 from llama_retrieval_ext.ingest.ledger import Ledger, strangers
-from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.manifest import FORMAT, Manifest
 from llama_retrieval_ext.ingest.place import Place
 from llama_retrieval_ext.ingest.writing import Writer
 
@@ -34,6 +36,7 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
             if place.is_exclusive and ledger.at_rest() is None:
                 writer_of(place, ledger).settle()
             _check_in_step(ledger, place, where)
+            _upgrade(ledger, place, where)
         except BaseException:
             ledger.close()
             raise
@@ -49,11 +52,31 @@ def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
     try:
         if count:
             raise strangers(where, count)
-        ledger.record(asked)
+        ledger.record(asked.as_new())
     except StoreError:
         ledger.refresh()  # somebody else may have set it up in this moment
         if not ledger.admit(asked, where):
             raise
+
+
+def _upgrade(ledger: Ledger, place: Place, where: str) -> None:
+    """Record what earlier formats have not: the sources of documents."""
+    manifest = ledger.manifest()
+    if manifest is None or manifest.format >= FORMAT:
+        return
+    try:
+        ledger.refresh_to_write()
+        Contents(place.store, ledger).fill_sources()
+        ledger.record(replace(manifest, format=FORMAT))
+    except StoreUnavailableError as error:  # who may only read can do so all the same
+        _logger.warning(
+            "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
+            "counts as its own source (%s)",
+            where,
+            manifest.format,
+            FORMAT,
+            error,
+        )
 
 
 def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:

@@ -12,11 +12,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.companion.companion import Companion
 from llama_retrieval_ext.ingest.companion.mirror import Mirror
 from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
-from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.location import Location
 from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.schema import SCHEMA
+from llama_retrieval_ext.ingest.schema import open_tables
 from llama_retrieval_ext.ingest.write_lock import WriteLock, lock_of
 from llama_retrieval_ext.stores.collection_store import CollectionStore
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -28,7 +27,7 @@ _SUFFIX = "__ledger"
 # A batch is a few thousand nodes, which every engine takes in less.
 _PATIENCE_S = 30.0
 # How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
-_BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
+BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params="",
-        ledger=lambda: Ledger(Database(file, SCHEMA)),
+        ledger=lambda: Ledger(open_tables(file)),
         lock=_lock_of(location),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
@@ -224,7 +223,7 @@ def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer, location: Lo
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
-    params, name = json.loads(recorded.params or "{}"), _BY_TENANT.get(location.engine)
+    params, name = json.loads(recorded.params or "{}"), BY_TENANT.get(location.engine)
     many_tenants = params.pop(name, None)
     if setup.many_tenants is not None or name in (given or {}):
         many_tenants = setup.many_tenants
@@ -237,5 +236,5 @@ def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer, location: Lo
 
 
 def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:
-    name = _BY_TENANT.get(location.engine)
+    name = BY_TENANT.get(location.engine)
     return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}

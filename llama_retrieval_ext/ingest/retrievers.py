@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -16,6 +17,8 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.backend import Backend
+
+Kind: TypeAlias = Literal["vector", "keyword", "hybrid"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.thread_fallback import awaited_or_in_thread
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.backend import (
     EVERY_OPERATOR,
@@ -94,7 +95,10 @@ class GenericBackend(OneByOne):
 
         async def ask() -> list[Found]:
             with self._refusals(condition):
-                return self._found(await self.store.aquery(query), search.top_k)
+                result = await awaited_or_in_thread(
+                    lambda: self.store.aquery(query), lambda: self.store.query(query)
+                )
+                return self._found(result, search.top_k)
 
         def ask_blocking() -> list[Found]:
             with self._refusals(condition):

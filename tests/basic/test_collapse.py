@@ -1,6 +1,7 @@
 """Retrievers over a store that return a few hits of each document."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,6 +71,27 @@ class Grouping(FakeBackend):
             documents = list(dict.fromkeys(document_of(each.node) for each in best))
             chosen = documents[: asked.search.top_k]
             return [each for each in best if document_of(each.node) in chosen]
+
+        return call.then(groups)
+
+
+class ByDocument(Grouping):
+    """What older versions stored: it goes by documents where a source has several."""
+
+    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+        self.asked += 1
+        (call,) = (FakeBackend(self.nodes).batch([_deep(asked)]),)
+        assert call is not None
+
+        def groups(rankings: list[list[Found]]) -> list[Found]:
+            documents: dict[object, list[Found]] = {}
+            for each in rankings[0]:
+                documents.setdefault(document_of(each.node), []).append(each)
+            best = list(documents.values())[: asked.search.top_k]
+            return sorted(
+                (each for found in best for each in found[:size]),
+                key=lambda each: (-each.score, each.node_id),
+            )
 
         return call.then(groups)
 
@@ -266,3 +288,33 @@ def test_a_store_that_cannot_be_reached_is_waited_for_once() -> None:
     with pytest.raises(StoreUnavailableError, match="away"):
         retriever.retrieve_many([QUERY, "absence"])
     assert backend.asked == 1
+
+
+# Scores in twentieths, by file and page.
+PAGES = {
+    "a1": (10, 9.9, 9.8, 9.7),
+    **{f"a{page}": (9.5 - page / 4,) for page in range(2, 6)},
+    "c1": (7, 3, 2, 1),
+    "b1": (6, 5.9),
+    "d1": (0.5,),
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("top_k", range(1, 8))
+def test_where_an_engine_groups_by_pages_the_hits_are_still_the_best_of_each_file(
+    size: int, top_k: int
+) -> None:
+    nodes = []
+    for page, scores in PAGES.items():
+        for score in scores:
+            node = of(page, f"{page}/{score}", "leave", file_path=page[0])
+            cosine = score / 20
+            node.embedding = [cosine, math.sqrt(1 - cosine**2)]
+            nodes.append(node)
+    query = QueryBundle("leave", embedding=[1.0, 0.0])
+    options: dict[str, Any] = {"top_k": top_k, "collapse": Collapse(size)}
+    expected = VectorRetriever(FakeBackend(nodes), **options).retrieve(query)
+    engine = ByDocument(nodes)
+    assert node_ids(VectorRetriever(engine, **options).retrieve(query)) == node_ids(expected)
+    assert engine.asked == 1

@@ -9,7 +9,7 @@ import pytest
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.basic.store_retriever import StoreRetriever
 from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.fusion import Fusion
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
@@ -83,3 +83,19 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
 def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told: str) -> None:
     made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
     assert repr(made) == f"{type(made).__name__}(fake, top_k=10, {told}name={made.name!r})"
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_min_success_makes_the_failure_of_a_search_an_error(*, one_round_trip: bool) -> None:
+    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    model = FakeEmbedding(fail=ConnectionError("no model"))
+    assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded
+    for both in (
+        HybridRetriever(backend, embed_model=model, min_success=2),
+        HybridRetriever(backend, embed_model=model, fusion=RRF(min_success=2)),
+    ):
+        with pytest.raises(TooFewLegsError, match="no model"):
+            both.retrieve("annual leave")
+    with pytest.raises(ConfigurationError, match="the number of legs, 1, got 2"):
+        HybridRetriever(backend, embed_model=model, min_success=2, alpha=1.0)

@@ -1,6 +1,7 @@
 """The grammar of ``--filter``."""
 
 import string
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,14 @@ def parsed(option: str) -> MetadataFilter:
         ("n=nan", "n", FilterOperator.EQ, "nan"),
         ("n=1_000", "n", FilterOperator.EQ, "1_000"),
         ('quote="it\'s"', "quote", FilterOperator.EQ, "it's"),
+        ('title="war and peace"', "title", FilterOperator.EQ, "war and peace"),
+        ('inch="3"" pipe"', "inch", FilterOperator.EQ, '3" pipe'),
+        ("order=nor", "order", FilterOperator.EQ, "nor"),
+        ("name=a(b)", "name", FilterOperator.EQ, "a(b)"),
+        ("lang in (zh, en)", "lang", FilterOperator.IN, ["zh", "en"]),
+        ("year IN (2020,2021)", "year", FilterOperator.IN, [2020, 2021]),
+        ("article in (\"3\", '4, 5')", "article", FilterOperator.IN, ["3", "4, 5"]),
+        ("lang not in (zh)", "lang", FilterOperator.NIN, ["zh"]),
     ],
 )
 def test_option_stands_for_a_filter(
@@ -62,6 +71,79 @@ def test_all_options_must_hold() -> None:
         2020,
         2021,
     ]
+
+
+ROWS = [(year, lang) for year in (2020, 2021) for lang in ("en", "zh", "de")]
+
+
+@pytest.mark.parametrize(
+    ("option", "holds"),
+    [
+        ("year=2020 and lang=zh", lambda year, lang: year == 2020 and lang == "zh"),
+        ("lang=zh or lang=en", lambda _, lang: lang in {"zh", "en"}),
+        # "and" binds tighter than "or", "not" tighter than both, as in Python and SQL.
+        (
+            "lang=zh or lang=en and year=2020",
+            lambda year, lang: lang == "zh" or (lang == "en" and year == 2020),
+        ),
+        (
+            "(lang=zh or lang=en) and year=2020",
+            lambda year, lang: lang in {"zh", "en"} and year == 2020,
+        ),
+        ("not lang=zh and year>2020", lambda year, lang: lang != "zh" and year > 2020),
+        ("not (lang=zh or year=2021)", lambda year, lang: lang != "zh" and year != 2021),
+        ("NOT not lang=zh", lambda _, lang: lang == "zh"),
+        (
+            "lang in (zh, en) OR year<2021",
+            lambda year, lang: lang in {"zh", "en"} or year < 2021,
+        ),
+        ("((lang not in (zh)))", lambda _, lang: lang != "zh"),
+    ],
+)
+def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool]) -> None:
+    filters = parse_filter_options([option])
+    assert filters is not None
+    condition = parse_filters(filters)
+    for year, lang in ROWS:
+        assert matches(condition, {"year": year, "lang": lang}) == holds(year, lang)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "title=war and peace",
+        "a=1 or",
+        "or a=1",
+        "a=1 and and b=2",
+        "a or b=1",
+        "not",
+        "(a=1",
+        "a=1 or (b=2",
+        "(a=1) b=2",
+        "()",
+        "(a=f(x))",
+        "lang in zh",
+        "lang in (zh",
+        "lang in ()",
+        'lang in (3, "4")',
+        "lang in (zh,)",
+        "in (zh)",
+        'a="b" c',
+    ],
+)
+def test_expression_that_does_not_parse_is_refused_with_the_grammar(option: str) -> None:
+    with pytest.raises(InvalidFilterError, match="KEY=VALUE"):
+        parse_filter_options([option])
+
+
+@pytest.mark.parametrize("option", ["(" * 5000 + "a=1" + ")" * 5000, "not " * 5000 + "a=1"])
+def test_expression_nested_too_deeply_is_refused(option: str) -> None:
+    with pytest.raises(InvalidFilterError, match="nested"):
+        parse_filter_options([option])
+
+
+def test_number_beyond_every_float_is_text() -> None:
+    assert parsed(f"n={'9' * 400}").value == "9" * 400
 
 
 @pytest.mark.parametrize("option", ["", "year", "=2024", "year=", ' ="x"', "~part"])
@@ -92,7 +174,7 @@ def test_word_does_not_compare_by_size() -> None:
     st.text(st.characters(exclude_characters="\r\n"), min_size=1),
 )
 def test_quoted_value_comes_back_as_it_is(key: str, value: str) -> None:
-    assert parsed(f'{key}="{value}"').value == value
+    assert parsed(f'{key}x="{value.replace(chr(34), chr(34) * 2)}"').value == value
 
 
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False))

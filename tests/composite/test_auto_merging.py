@@ -1,7 +1,9 @@
 """Small chunks found, their parents given where enough of them were found."""
 
 import asyncio
+import time
 from collections.abc import Sequence
+from threading import Event
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -160,6 +162,75 @@ def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
     retriever = AutoMergingRetriever(Found(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
     assert len(searched(retriever, "query").hits) == 4
     assert calls == [["A", "B", "C", "D"]]
+
+
+class SlowReads(SimpleDocumentStore):
+    """Takes its time for each node, as a database does; has no batch call of its own."""
+
+    def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
+        time.sleep(0.05)
+        return super().get_document(doc_id, raise_error)
+
+
+def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
+    searched: Searched,
+) -> None:
+    nodes = [node for name in "ABCDEF" for node in family(name, 4)]
+    store = SlowReads()
+    store.add_documents(nodes)
+    found = Found(nodes, {f"{name}{n}": 0.5 for name in "ABCDEF" for n in range(3)})
+    started = time.perf_counter()
+    hits = searched(AutoMergingRetriever(found, store), "query").hits
+    assert node_ids(hits) == list("ABCDEF")
+    assert time.perf_counter() - started < 0.2  # one after the other is 0.3
+
+
+def test_a_docstore_with_an_async_batch_call_is_awaited() -> None:
+    class Awaited(SimpleDocumentStore):
+        async def aget_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            calls.append(sorted(node_ids))
+            return await super().aget_nodes(node_ids, raise_error)
+
+    calls: list[list[str]] = []
+    store = Awaited()
+    store.add_documents(P)
+    retriever = AutoMergingRetriever(Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    assert node_ids(asyncio.run(retriever.aretrieve("query"))) == ["P"]
+    assert calls == [["P"]]
+
+
+def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
+    class Counted(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            calls.append(sorted(node_ids))
+            return super().get_nodes(node_ids, raise_error)
+
+    calls: list[list[str]] = []
+    store = Counted()
+    store.add_documents(P)
+    result = searched(AutoMergingRetriever(Found(P, {"P0": 0.9, "P2": 0.3}), store), "query")
+    assert node_ids(result.hits) == ["P"]
+    assert calls == [["P", "P1"]]
+
+
+def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None:
+    class Hangs(SimpleDocumentStore):
+        def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
+            released.wait()
+            return super().get_document(doc_id, raise_error)
+
+    released = Event()
+    store = Hangs()
+    store.add_documents(P)
+    retriever = AutoMergingRetriever(Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    started = time.perf_counter()
+    try:
+        result = searched(retriever, Query("query", timeout_s=0.2))
+    finally:
+        released.set()
+    assert time.perf_counter() - started < 0.25
+    assert node_ids(result.hits) == ["P0", "P1", "P2"]
+    assert [part.where for part in result.degraded] == ["auto_merging"]
 
 
 def test_parents_merge_into_theirs_level_by_level(searched: Searched) -> None:

@@ -483,3 +483,31 @@ def test_it_says_what_it_is_made_of() -> None:
     )
     assert fusion.outline() == "RRF(k=60.0)\n├─ FakeRetriever\n└─ FakeRetriever"
     assert [leg.name for leg in fusion.legs] == ["FakeRetriever", "FakeRetriever#2"]
+
+
+def test_assigning_an_attribute_of_llama_index_takes_effect(searched: Searched) -> None:
+    children = [FixedRetriever([("a", 0.9), ("b", 0.8)]), FixedRetriever([("b", 0.7), ("c", 0.1)])]
+    fusion = QueryFusionRetriever(children, llm=ScriptedLLM(["other"]), num_queries=1)
+    assert node_ids(searched(fusion, "query").hits) == ["a", "b"]
+    fusion.similarity_top_k = 3
+    assert node_ids(searched(fusion, "query").hits) == ["a", "b", "c"]
+    fusion.mode = "reciprocal_rerank"
+    assert node_ids(searched(fusion, "query").hits) == ["b", "a", "c"]
+    fusion.num_queries = 2
+    fusion.query_gen_prompt = "Reword {query}"
+    assert len(searched(fusion, "query").details["generated_queries"]) == 1  # type: ignore[arg-type]
+    assert (fusion.mode, fusion.num_queries) == ("reciprocal_rerank", 2)
+    for name, value in (("similarity_top_k", 0), ("mode", "best"), ("num_queries", 0)):
+        with pytest.raises(ConfigurationError):
+            setattr(fusion, name, value)
+    assert (fusion.similarity_top_k, fusion.mode, fusion.num_queries) == (
+        3,
+        "reciprocal_rerank",
+        2,
+    )
+
+
+def test_a_callback_manager_is_taken() -> None:
+    manager = CallbackManager([])
+    fusion = QueryFusionRetriever([FakeRetriever()], num_queries=1, callback_manager=manager)
+    assert fusion.callback_manager is manager

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import MockLLM
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
@@ -18,6 +21,7 @@ from llama_index.core.selectors import (
 from llama_index.core.tools import RetrieverTool, ToolMetadata
 
 from llama_retrieval_ext.composite.routing.cascade import CascadeSelector
+from llama_retrieval_ext.composite.routing.embedding_selector import EmbeddingSelector
 from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
@@ -235,6 +239,25 @@ def test_r5_when_all_routes_fail_the_query_fails(picks: list[str], searched: Sea
         searched(RouterRetriever(Picks(picks), given), "query")
 
 
+def test_fewer_answers_than_min_success_have_the_other_routes_asked_as_well(
+    searched: Searched,
+) -> None:
+    given = {**routes(), "broken": Route(broken(), "nothing")}
+    router = RouterRetriever(Picks(["broken", "code"]), given, fusion=RRF(min_success=2))
+    result = searched(router, "query")
+    assert names(result) == ["broken", "code", "leave", "food"]
+    assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
+    two = {"one": Route(broken(), ""), "two": Route(broken(), ""), "code": routes()["code"]}
+    with pytest.raises(TooFewLegsError, match="1 of 3 routes answered, at least 2 must"):
+        searched(RouterRetriever(Picks(["one", "two"]), two, fusion=RRF(min_success=2)), "query")
+
+
+def test_r5_a_callback_manager_is_taken() -> None:
+    manager = CallbackManager([])
+    router = RouterRetriever(Picks(["code"]), routes(), callback_manager=manager)
+    assert router.callback_manager is manager
+
+
 def test_r5_a_route_that_hangs_costs_its_time_and_no_more(searched: Searched) -> None:
     hanging = HangingRetriever([("late", 1.0)])
     given = {**routes(), "slow": Route(Leg("any", hanging, timeout_s=0.05), "slow")}
@@ -311,9 +334,9 @@ LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
     "in range and out of it": ("9, 2", ["code"], False),
     "in Chinese": ("选择第2个来源", ["code"], False),
     "a fraction": ("Between 1.5 and 2.5", ["food"], True),
-    "none": ("none", ["food"], True),
-    "none of them": ("None of 1, 2 or 3 fits.", ["food"], True),
-    "none in Chinese": ("没有, 3 个都不合适", ["food"], True),
+    "none": ("none", ["food"], False),
+    "none of them": ("None of 1, 2 or 3 fits.", ["food"], False),
+    "none in Chinese": ("没有, 3 个都不合适", ["food"], False),
     "prose without a number": ("The second one.", ["food"], True),
     "nothing": ("", ["food"], True),
     "thoughts alone": ("<think>hmm, 1?", ["food"], True),
@@ -384,6 +407,100 @@ def test_r7_a_blocking_selector_leaves_the_event_loop_free() -> None:
     meeting = Meeting(2)
     router = RouterRetriever(Blocks(1), routes())
     result = asyncio.run(met_by_the_loop(router, meeting))
+    assert result.degraded == ()
+
+
+class Late(TheirPicks):
+    """Picks after so long, in either way."""
+
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        time.sleep(0.3)
+        return super()._select(choices, query)
+
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        await asyncio.sleep(0.3)
+        return super()._select(choices, query)
+
+
+LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
+    "LlamaIndex's": lambda: Late(1),
+    "by embedding": lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.3)),
+    "by an LLM": lambda: LLMSelector(ScriptedLLM([(0.3, "2")])),
+    "a cascade": lambda: CascadeSelector(Late(1), Late(1)),
+}
+
+
+@pytest.mark.parametrize("make", LATE.values(), ids=LATE)
+def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
+    make: Callable[[], Selector | BaseSelector], searched: Searched
+) -> None:
+    router = RouterRetriever(make(), routes(), fallback="food")
+    result = searched(router, Query("query", timeout_s=0.2))
+    assert names(result) == ["food"]
+    assert node_ids(result.hits) == ["food", "shared"]
+    assert all("did not answer within" in part.reason for part in result.degraded)
+    assert result.degraded
+
+
+def test_a_selector_that_is_late_leaves_time_for_the_next_of_its_cascade(
+    searched: Searched,
+) -> None:
+    llm = ScriptedLLM([(0.05, "2")])
+    cascade = CascadeSelector(Late(0), LLMSelector(llm))
+    result = searched(
+        RouterRetriever(cascade, routes(), fallback="food"), Query("query", timeout_s=0.4)
+    )
+    assert names(result) == ["code"]
+    assert [part.where for part in result.degraded] == ["Late()"]
+
+
+def test_a_cascade_takes_selectors_of_llama_index_as_they_are(searched: Searched) -> None:
+    rules = RuleSelector([RouteRule("food", any_of=["lunch"])])
+    router = RouterRetriever(CascadeSelector(rules, TheirPicks(1)), routes())
+    assert names(searched(router, "lunch")) == ["food"]
+    assert names(searched(router, "anything else")) == ["code"]
+
+
+def test_an_async_selector_is_awaited() -> None:
+    class Awaits(TheirPicks):
+        def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+            raise AssertionError("the blocking way of a selector that has an async one")
+
+        async def _aselect(
+            self, choices: Sequence[ToolMetadata], query: QueryBundle
+        ) -> SelectorResult:
+            await asyncio.sleep(0)
+            threads.append(get_ident())
+            return super()._select(choices, query)
+
+    threads: list[int] = []
+    result = asyncio.run(RouterRetriever(Awaits(1), routes()).asearch("query"))
+    assert names(result) == ["code"]
+    assert threads == [get_ident()]
+
+
+def test_an_answer_that_no_route_fits_is_kept_as_any_other(searched: Searched) -> None:
+    llm = ScriptedLLM(["none"])
+    router = RouterRetriever(LLMSelector(llm), routes(), fallback="food")
+    for _ in range(2):
+        result = searched(router, "quantum chromodynamics")
+        assert names(result) == ["food"]
+        assert result.degraded == ()
+    assert len(llm.prompts) == 1
+
+
+def test_r7_a_selector_whose_model_blocks_leaves_the_event_loop_free() -> None:
+    class BlocksByName(FakeEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            meeting.join()
+            return super()._get_query_embedding(query)
+
+        async def _aget_query_embedding(self, query: str) -> list[float]:
+            return self._get_query_embedding(query)  # as HuggingFaceEmbedding's
+
+    meeting = Meeting(2)
+    selector = EmbeddingSingleSelector.from_defaults(embed_model=BlocksByName())
+    result = asyncio.run(met_by_the_loop(RouterRetriever(selector, routes()), meeting))
     assert result.degraded == ()
 
 

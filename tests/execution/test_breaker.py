@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def breaker(clock: Clock) -> CircuitBreaker:
-    return CircuitBreaker(failures=3, rest_s=10, clock=clock)
+    return CircuitBreaker(failures=3, reset_s=10, clock=clock)
 
 
 def fail(breaker: CircuitBreaker, times: int) -> None:
@@ -117,7 +117,7 @@ def test_of_many_threads_one_may_try(breaker: CircuitBreaker, clock: Clock) -> N
     assert sorted(refused) == [False] + [True] * 7
 
 
-@pytest.mark.parametrize(("failures", "rest_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
-def test_one_that_cannot_work_is_refused(failures: int, rest_s: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"failures must|rest_s must"):
-        CircuitBreaker(failures=failures, rest_s=rest_s)
+@pytest.mark.parametrize(("failures", "reset_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
+def test_one_that_cannot_work_is_refused(failures: int, reset_s: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"failures must|reset_s must"):
+        CircuitBreaker(failures=failures, reset_s=reset_s)

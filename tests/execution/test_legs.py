@@ -209,7 +209,7 @@ def test_a_mistake_is_never_swallowed_nor_tried_again(
 
 def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search) -> None:
     retriever = down()
-    leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, rest_s=60))
+    leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, reset_s=60))
     composite = fused(leg, works())
     for _ in range(4):
         result = search(composite, "query")
@@ -221,7 +221,7 @@ def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search
 def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
     now = [0.0]
     flaky = FlakyRetriever([("b", 0.4)], failures=2)
-    breaker = CircuitBreaker(failures=2, rest_s=60, clock=lambda: now[0])
+    breaker = CircuitBreaker(failures=2, reset_s=60, clock=lambda: now[0])
     composite = fused(Leg("flaky", flaky, breaker=breaker), works())
     answers = []
     for now[0] in (0, 1, 2, 70, 71):

@@ -2,33 +2,36 @@
 
 from collections.abc import Sequence
 
-from llama_retrieval_ext.arguments import of_type
+from llama_index.core.base.base_selector import BaseSelector
+
+from llama_retrieval_ext.composite.routing.foreign_selector import as_selector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import MISTAKES
-from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 
 
 class CascadeSelector(Selector):
     """The selection of the first selector that does not abstain.
 
-    One that fails counts as one that abstains, and the answer is marked degraded. When all abstain,
-    so does the cascade, and the router takes its fallback.
+    One that fails or is late counts as one that abstains, and the answer is marked degraded. Where
+    the query has a time limit, each selector gets an equal part of what is left for selection. When
+    all abstain, so does the cascade, and the router takes its fallback.
 
     Args:
-        selectors: In the order in which they are asked, for instance rules, embedding, LLM.
+        selectors: Ours or LlamaIndex's, in the order in which they are asked, for instance rules,
+            embedding, LLM.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: There is none, or one is no selector.
     """
 
-    def __init__(self, *selectors: Selector) -> None:
+    def __init__(self, *selectors: Selector | BaseSelector) -> None:
         if not selectors:
             raise ConfigurationError("a cascade needs at least one selector")
-        self.selectors = tuple(of_type(each, Selector, "a selector") for each in selectors)
+        self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if each of them can pick among these routes."""
@@ -37,9 +40,10 @@ class CascadeSelector(Selector):
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The first selection that is not empty."""
-        for selector in self.selectors:
+        for number, selector in enumerate(self.selectors):
+            share = 1 / (len(self.selectors) - number)
             try:
-                found = yield from step(repr(selector), selected(selector, query, choices))
+                found = yield from selected(selector, query, choices, share=share)
             except MISTAKES:
                 raise
             except Exception as error:  # noqa: BLE001 - reported as degraded

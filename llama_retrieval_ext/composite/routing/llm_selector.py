@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from llama_index.core.llms import LLM
 
@@ -28,12 +29,19 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
 _NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
 
 
+class _Answer(NamedTuple):
+    """What the model chose; no number at all is an answer too."""
+
+    numbers: list[int]
+
+
 class LLMSelector(Selector):
     """Takes the routes whose numbers a language model names.
 
     The answer is read tolerantly and followed strictly: numbers out of range and repeated ones are
-    not followed; an answer without a number in range abstains. When the model fails or is late the
-    selector abstains and the answer is marked degraded.
+    not followed. The selector abstains when the model answers that no route fits. It also abstains
+    when the answer has no number in range, or the model fails or is late; then the answer of the
+    router is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.
@@ -46,7 +54,8 @@ class LLMSelector(Selector):
 
     def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
         self.max_routes = check_count(max_routes, "max_routes")
-        self._writer = LLMWriter(llm, timeout_s)
+        # The router and the cascade have set aside their part of the time already.
+        self._writer = LLMWriter(llm, timeout_s, share=1.0)
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The routes that the model names, in its order."""
@@ -55,10 +64,10 @@ class LLMSelector(Selector):
             for number, each in enumerate(choices, start=1)
         )
         prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
-        answers: list[list[int]] = yield from self._writer.written(
-            repr(self), prompt, lambda said: _numbers(said, len(choices)), scope=query.scope
+        answers: list[_Answer | None] = yield from self._writer.written(
+            repr(self), prompt, lambda said: _read(said, len(choices)), scope=query.scope
         )
-        numbers = answers[0][: self.max_routes] if answers else []
+        numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
         return [
             Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
         ]
@@ -67,10 +76,11 @@ class LLMSelector(Selector):
         return f"LLMSelector({self._writer!r}, max_routes={self.max_routes})"
 
 
-def _numbers(said: str, highest: int) -> list[int]:
-    """The route numbers in an answer, in its order, without repetitions."""
+def _read(said: str, highest: int) -> _Answer | None:
+    """The route numbers in an answer, in its order, without repetitions; None for none usable."""
     text = cleaned(said)
     if _NONE.match(text):
-        return []
+        return _Answer([])
     named = (int(number) for number in _NUMBER.findall(text))
-    return [number for number in dict.fromkeys(named) if 1 <= number <= highest]
+    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= highest]
+    return _Answer(numbers) if numbers else None

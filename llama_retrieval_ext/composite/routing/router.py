@@ -6,6 +6,7 @@ from typing import Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.base_selector import BaseSelector
+from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import IndexNode, NodeWithScore
@@ -13,19 +14,18 @@ from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.arguments import check_count, of_type
-from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector
+from llama_retrieval_ext.composite.routing.foreign_selector import ForeignSelector, as_selector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector, selected
-from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.details import note_details
 from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
-from llama_retrieval_ext.execution.steps import step
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
@@ -53,7 +53,8 @@ class RouterRetriever(Retriever):
     """Asks the retrievers that a selector picks, and fuses their rankings if it picks several.
 
     When the selector fails, abstains, or names a route that there is not, the query takes the
-    fallback; a failure marks the answer degraded. When every picked route fails, the others are
+    fallback; a failure marks the answer degraded. Where the query has a time limit, a selector that
+    takes more than half of what is left has failed. When every picked route fails, the others are
     asked. The reason of each choice is noted in the trace and in the result's ``routes``.
 
     Args:
@@ -65,9 +66,11 @@ class RouterRetriever(Retriever):
         verbose: Whether to log each answer; more stands in ``search(query).trace``.
         fallback: Name of the route to take when there is no selection; None for all of them.
         max_routes: How many picked routes are taken at most; None for all.
-        fusion: How the rankings of several routes become one.
+        fusion: How the rankings of several routes become one. Its ``min_success`` is how many of
+            the picked routes must answer; when fewer do, the others are asked as well.
         weigh_by_confidence: Whether the selector's confidence is the weight of a route.
         top_k: How many hits to return when the query does not say; None for all.
+        callback_manager: LlamaIndex's, for applications that still use one.
         name: Name in traces.
 
     Raises:
@@ -89,21 +92,21 @@ class RouterRetriever(Retriever):
         fusion: Fusion | None = None,
         weigh_by_confidence: bool = False,
         top_k: int | None = None,
+        callback_manager: CallbackManager | None = None,
         name: str = "router",
     ) -> None:
-        super().__init__(top_k=top_k, name=name)
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
         del llm
         self._verbose = verbose
         self.object_map = objects_by_id(objects, object_map)
-        if isinstance(selector, BaseSelector):
-            selector = ForeignSelector(selector)
-        self.selector = of_type(selector, Selector, "selector")
+        self.selector = as_selector(selector, "selector")
         self.legs, self.choices = _routes(retriever_tools)
-        selector.check(self.choices)
+        self.selector.check(self.choices)
         self.fallback = fallback
         self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
         self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
         self.weigh_by_confidence = weigh_by_confidence
+        self.min_success = resolved_min_success(None, self.fusion, legs=len(self.legs))
         weights = [leg.weight for leg in self.legs.values()]
         self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
         if fallback is not None and fallback not in self.legs:
@@ -154,17 +157,22 @@ class RouterRetriever(Retriever):
             for name in self.legs
             if name not in picked
         ]
-        hits = yield from self._ask(query, selections, min_success=0 if others else 1)
-        if hits is None:
+        least = min(self.min_success, len(selections))
+        rankings = yield from self._ask(query, selections, min_success=0 if others else least)
+        if others and len(rankings) < max(least, 1):
             _note_routes(others)
-            hits = yield from self._ask(query, others, min_success=1)
-        return (hits or [])[: query.top_k]
+            selections = [*selections, *others] if rankings else others
+            missing = least - len(rankings)
+            rankings.update((yield from self._ask(query, others, min_success=missing)))
+        if len(rankings) < least:
+            raise TooFewLegsError(
+                f"{len(rankings)} of {len(self.legs)} routes answered, at least {least} must", {}
+            )
+        return self._joined(selections, rankings)[: query.top_k]
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
         try:
-            found = yield from step(
-                repr(self.selector), selected(self.selector, query, self.choices)
-            )
+            found = yield from selected(self.selector, query, self.choices)
             selections = self._checked(found)
         except MISTAKES:
             raise
@@ -193,8 +201,8 @@ class RouterRetriever(Retriever):
 
     def _ask(
         self, query: Query, selections: Sequence[Selection], *, min_success: int
-    ) -> Plan[list[Hit] | None]:
-        """The fused answers of some routes; None when every one of them failed."""
+    ) -> Plan[dict[str, Sequence[NodeWithScore]]]:
+        """What the routes that answered found, by name."""
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
         frame = current_frame()
@@ -207,12 +215,16 @@ class RouterRetriever(Retriever):
         answers = yield from ask(
             list(asks.values()), min_success=min_success, on_answer=tell and told
         )
-        rankings = _answered(asks, answers)
-        if not rankings:
-            return None
+        return _answered(asks, answers)
+
+    def _joined(
+        self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
+    ) -> list[Hit]:
+        """The fused ranking; that of a single route as it is."""
         if len(selections) == 1:
-            ((name, only),) = rankings.items()
-            return in_order([as_hit(hit, source=name) for hit in only])
+            return in_order(
+                [as_hit(hit, source=name) for name, only in rankings.items() for hit in only]
+            )
         return self._fused(selections, rankings)
 
     def _fused(

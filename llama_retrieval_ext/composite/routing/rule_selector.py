@@ -23,7 +23,10 @@ class RouteRule:
         route: Name of the route.
         any_of: At least one of these occurs in the query; upper and lower case are the same.
         pattern: Regular expression that is found in the query.
-        script: The query is mostly written in it: ``han``, ``latin``, ``kana``, ...
+        script: The query is mostly written in it: ``han`` for Chinese, ``kana`` for Japanese,
+            ``hangul`` for Korean, ``latin``, ... Languages of one script, such as English and
+            German, are not told apart: for these write ``any_of`` or ``pattern`` with words that
+            only one of them has, or put the language that the application knows into ``context``.
         min_length: At least so many characters.
         max_length: At most so many characters.
         context: The query's ``context`` has these values.
@@ -109,7 +112,7 @@ class RouteRule:
 
 
 class RuleSelector(Selector):
-    """Takes every route that a rule sends the query to, in the order of the rules.
+    r"""Takes every route that a rule sends the query to, in the order of the rules.
 
     Abstains when no rule holds.
 
@@ -120,6 +123,9 @@ class RuleSelector(Selector):
         >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
         >>> rules
         RuleSelector([RouteRule('code')])
+        >>> german = RouteRule("german", pattern=r"(?i)\b(der|die|das|und|wie|für)\b")
+        >>> german.holds(Query("Wie viel Urlaub?")), german.holds(Query("days of leave"))
+        (True, False)
 
     """
 

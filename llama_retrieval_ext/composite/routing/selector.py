@@ -4,11 +4,15 @@ from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.algebra.operand import undefined
 from llama_retrieval_ext.stages.algebra.values import items_of, plan_of
+
+# Of the query's time; the rest is for the routes.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +85,28 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
         return _selections(found, f"{type(self).__name__}.select")
 
 
-def selected(selector: Selector, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-    """The plan for what a selector picks, checked.
+def selected(
+    selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
+) -> Plan[list[Selection]]:
+    """The plan for a checked selection that takes at most a share of the time that is left.
+
+    Args:
+        selector: Picks the routes.
+        query: What to route.
+        choices: The routes.
+        share: Of what is left of the query's time; without a time limit there is none here.
 
     Raises:
-        ConfigurationError: It returns something else than selections.
+        ConfigurationError: The selector returns something else than selections.
+        DeadlineExceededError: The selector is late.
     """
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
-    return _selections((yield from plan), function)
+    frame = current_frame()
+    left_s = None if frame is None else frame.remaining_s()
+    limit_s = None if left_s is None else round(share * left_s, 3)
+    outcomes: list[Outcome[list[Selection]]] = yield Together([Task(repr(selector), plan, limit_s)])
+    return _selections(outcomes[0].result(), function)
 
 
 def _selections(found: object, function: str) -> list[Selection]:

@@ -1,7 +1,8 @@
 """Rows of a ledger's tables as the texts of records, and back.
 
-A document's record has its row, those of its nodes and, while it is being updated, the name of
-another record with its new version. The manifest's record has all its rows, and a `State`.
+A document's record has its row (its source since format 2), those of its nodes and, while it is
+being updated, the name of another record with its new version. The manifest's record has all its
+rows, and a `State`.
 """
 
 import json
@@ -84,15 +85,17 @@ def document_name(key: tuple[str, str, str]) -> str:
 def document_texts(connection: sqlite3.Connection, key: tuple[str, str, str]) -> Texts:
     """The records of a document, as it is now."""
     name = document_name(key)
-    query = "SELECT id, digest, state FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
+    query = (
+        "SELECT id, digest, state, source FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
+    )
     found = connection.execute(query, key).fetchone()
     if found is None:
         return Texts(name)
-    id_, digest, state = found
+    id_, digest, state, source = found
     nodes = connection.execute("SELECT node_id, role FROM nodes WHERE document = ?", (id_,))
     redo = _redo_text(connection, id_)
     redo_name = f"{_REDO}{secrets.token_hex(16)}" if redo else None
-    text = json.dumps([key, digest, state, nodes.fetchall(), redo_name])
+    text = json.dumps([key, digest, state, nodes.fetchall(), source, redo_name])
     return Texts(name, text, redo_name, redo)
 
 
@@ -117,9 +120,12 @@ def unused(records: Mapping[str, str]) -> list[str]:
 
 
 def _insert_document(connection: sqlite3.Connection, text: str, records: Mapping[str, str]) -> None:
-    key, digest, state, nodes, redo_name = json.loads(text)
-    statement = "INSERT INTO documents (tenant, kb, ref, digest, state) VALUES (?, ?, ?, ?, ?)"
-    id_ = connection.execute(statement, (*key, digest, state)).lastrowid
+    key, digest, state, nodes, *sources, redo_name = json.loads(text)
+    statement = (
+        "INSERT INTO documents (tenant, kb, ref, digest, state, source) VALUES (?, ?, ?, ?, ?, ?)"
+    )
+    source = sources[0] if sources else ""  # format 1 has none
+    id_ = connection.execute(statement, (*key, digest, state, source)).lastrowid
     # Two processes that wrote at the same time may both have taken a node's id.
     connection.executemany(
         "INSERT OR IGNORE INTO nodes VALUES (?, ?, ?)",

@@ -1,6 +1,6 @@
 """Retrievers side by side, waiting for a fusion."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
@@ -8,7 +8,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain, check_min_success
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.algebra.shape import expression, name_of
@@ -28,11 +28,18 @@ class Unfused(Operand):
         legs: At least one; their names are unique.
         rewrites: What happens to the query before it reaches the legs.
         fan_out: Makes several queries of it; each goes to every leg.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
     """
 
     legs: tuple[Leg, ...]
     rewrites: tuple[Rewrite, ...] = ()
     fan_out: FanOut | None = None
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_success is not None:
+            check_min_success(self.min_success, legs=len(self.legs))
 
     @overload
     def __rshift__(self, other: Fusion) -> "Fused": ...
@@ -57,7 +64,7 @@ class Unfused(Operand):
     def __repr__(self) -> str:
         before = [repr(stage) for stage in self.rewrites]
         before += [] if self.fan_out is None else [repr(self.fan_out)]
-        return " >> ".join([*before, _side_by_side(self.legs)])
+        return " >> ".join([*before, _side_by_side(self.legs, self.min_success)])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -75,20 +82,36 @@ class Branches(Unfused):
         return beside(other, self)
 
 
-def branches(*retrievers: BaseRetriever | Leg, **named: BaseRetriever | Leg) -> Branches:
+def branches(
+    *retrievers: BaseRetriever | Leg,
+    min_success: int | None = None,
+    **named: BaseRetriever | Leg,
+) -> Branches:
     """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+
+    A leg that fails is left out of the answer, which is then marked degraded. With
+    ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too
+    many do.
 
     Args:
         retrievers: Named after themselves; a repeated name is numbered.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
         named: Under the names given, a leg too.
 
     Raises:
         CompositionError: There is none.
+        ConfigurationError: ``min_success`` is below 0 or above the number of legs.
     """
-    legs = [*retrievers, *(leg_of(part, name=name) for name, part in named.items())]
+    legs = [*retrievers, *named_legs(named)]
     if not legs:
         raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
-    return Branches(unique_legs(legs))
+    return Branches(unique_legs(legs), min_success=min_success)
+
+
+def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
+    """Legs under the names of a mapping."""
+    return [leg_of(part, name=name) for name, part in retrievers.items()]
 
 
 def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
@@ -101,16 +124,17 @@ def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
     return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
 
 
-def _side_by_side(legs: Sequence[Leg]) -> str:
-    """How legs are written: with ``|``, or with `branches` where a name would be lost."""
+def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:
+    """Legs as an expression: with ``|``, or with `branches` where something would be lost."""
     inside = [expression(leg.retriever) for leg in legs]
+    enough = [] if min_success is None else [f"min_success={min_success}"]
     if not any(chosen_names(legs)):
-        return f"({' | '.join(inside)})"
+        return f"branches({', '.join([*inside, *enough])})" if enough else f"({' | '.join(inside)})"
     if all(leg.name.isidentifier() for leg in legs):
         named = (f"{leg.name}={text}" for leg, text in zip(legs, inside, strict=True))
     else:
         named = (f"Leg({leg.name!r}, {text})" for leg, text in zip(legs, inside, strict=True))
-    return f"branches({', '.join(named)})"
+    return f"branches({', '.join([*named, *enough])})"
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:

@@ -1,6 +1,7 @@
 """What ``>>`` and ``|`` mean between the kinds of stage: what fits, and what to write instead."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -76,7 +77,8 @@ def beside(left: object, right: object) -> Branches:
                 f"{part!r} still needs a fusion before anything stands beside it: "
                 f"({side(left)}) | ({side(right)})"
             )
-    return Branches(unique_legs([*_legs(left), *_legs(right)]))
+    legs = unique_legs([*_legs(left), *_legs(right)])
+    return Branches(legs, min_success=_min_success(left, right))
 
 
 def is_stage(part: object) -> bool:
@@ -102,6 +104,18 @@ def _refuse_class(*parts: object) -> None:
 
 def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever or branches
     return list(part.legs) if isinstance(part, Branches) else [part]
+
+
+def _min_success(*parts: object) -> int | None:
+    """What the parts say on how many legs must answer."""
+    said = [part.min_success for part in parts if isinstance(part, Branches)]
+    counts = {count for count in said if count is not None}
+    if len(counts) > 1:
+        raise CompositionError(
+            f"min_success is {' here and '.join(map(str, said))} there; write it once, in the "
+            "fusion behind them: (a | b | c) >> RRF(min_success=2)"
+        )
+    return next(iter(counts), None)
 
 
 def _branches(part: Any) -> Branches:  # noqa: ANN401 - retriever or branches
@@ -155,7 +169,8 @@ def _retriever_refine(source: BaseRetriever, refine: Refine) -> Pipeline:
 
 
 def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
-    return Branches(legs.legs, (*_rewrites(rewrite), *legs.rewrites), legs.fan_out)
+    before = (*_rewrites(rewrite), *legs.rewrites)
+    return Branches(legs.legs, before, legs.fan_out, legs.min_success)
 
 
 def _fan_out(stage: FanOut, legs: object) -> Branches:
@@ -168,8 +183,8 @@ def _fan_out(stage: FanOut, legs: object) -> Branches:
         right = " >> ".join(map(repr, (*made.rewrites, stage, Branches(made.legs))))
         raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
     if isinstance(stage, FanOutChain):
-        return Branches(made.legs, stage.rewrites, stage.fan)
-    return Branches(made.legs, (), stage)
+        return replace(made, rewrites=stage.rewrites, fan_out=stage.fan)
+    return replace(made, fan_out=stage)
 
 
 def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> Fused | Pipeline:

@@ -1,13 +1,13 @@
 """Legs and the fusion behind them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import check_count
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
@@ -15,7 +15,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
 from llama_retrieval_ext.stages.algebra.branches import Unfused, chosen_names
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
 from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -35,7 +35,8 @@ class Fused(Retriever):
         branches: The legs.
         fusion: How their rankings become one.
         top_k: How many hits to return when the query does not say; None for all.
-        min_success: How many legs must answer.
+        min_success: How many legs must answer, or the query fails; None for what the fusion or the
+            branches say, or else 1.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces and ``Hit.source``.
 
@@ -51,24 +52,25 @@ class Fused(Retriever):
         fusion: Fusion,
         *,
         top_k: int | None = None,
-        min_success: int = 1,
+        min_success: int | None = None,
         filters: MetadataFilters | None = None,
         name: str = FUSION,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, name=name)
+        if min_success is not None:
+            branches = replace(branches, min_success=min_success)
         self.branches = branches
-        self.fusion = fusion
-        self.min_success = min_success
-        legs = branches.legs
-        _check_order(legs, fusion)
-        if check_count(min_success, "min_success", least=0) > len(legs):
-            raise ConfigurationError(
-                f"min_success must be between 0 and the number of legs, {len(legs)}, "
-                f"got {min_success}"
-            )
-        self.weights = resolved_weights(
+        _check_order(branches.legs, fusion)
+        self._fuse_by(fusion)
+
+    def _fuse_by(self, fusion: Fusion) -> None:
+        legs = self.branches.legs
+        weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
+        own = self.branches.min_success
+        self.min_success = resolved_min_success(own, fusion, legs=len(legs))
+        self.fusion, self.weights = fusion, weights
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -96,7 +98,7 @@ class Fused(Retriever):
         """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
         own = (self.top_k, self.filters, self.scope)
         named = self.name != FUSION or self.requires_scope
-        return not named and self.min_success == 1 and own == (None, None, None)
+        return not named and own == (None, None, None)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import is_number
+from llama_retrieval_ext.arguments import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.score_check import LARGEST
@@ -111,6 +111,14 @@ class Fusion(Operand, ABC):
     # By leg name, or in the order of the legs; None for the weights of the legs. A field of our
     # subclasses' dataclasses.
     weights: Weights = None
+    # How many legs must answer; None for what the legs say, or else 1. A field of our subclasses'
+    # dataclasses as well.
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+        if self.min_success is not None:
+            check_count(self.min_success, "min_success", least=0)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
         """Return what each leg gives to each of its ids, one mapping a leg.
@@ -282,6 +290,39 @@ def resolved_weights(
         found = list(weights)
     weighted_legs(names, weights=found)
     return dict(zip(names, map(float, found), strict=True))
+
+
+def resolved_min_success(own: int | None, fusion: Fusion, *, legs: int) -> int:
+    """How many legs must answer: what their composite says, or its fusion, or else 1.
+
+    Args:
+        own: What the composite says; None for nothing.
+        fusion: Its fusion.
+        legs: How many legs it has.
+
+    Raises:
+        ConfigurationError: Both say it, and differently, or there are not so many legs.
+    """
+    if own is not None and fusion.min_success not in (None, own):
+        raise ConfigurationError(
+            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
+            "once"
+        )
+    least = fusion.min_success if own is None else own
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """The same number, if so many legs can answer.
+
+    Raises:
+        ConfigurationError: It is negative, or above the number of legs.
+    """
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
 
 
 def _counted(

@@ -325,7 +325,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "
-                "scope=Scope(...) with the query, or bind the retriever with for_scope"
+                "scope=Scope(...) with the query, or bind the retriever with for_scope (on the "
+                "command line: --tenant or --kb-id)"
             )
         if query.is_blank:
             return []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights, check_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -14,15 +14,15 @@ class Borda(Fusion):
 
     Args:
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Source:
         `llama_retrieval_ext.formulas.borda`.
     """
 
     weights: Weights = None
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
+    min_success: int | None = None
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times points."""

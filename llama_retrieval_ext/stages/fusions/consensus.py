@@ -14,11 +14,13 @@ class Consensus(Fusion):
     """Another fusion, of the hits alone that enough legs found.
 
     A leg that failed agrees with nothing: with two legs, of which one failed, ``at_least=2`` gives
-    an empty, degraded answer.
+    an empty, degraded answer; ``min_success=2`` makes it an error.
 
     Args:
         at_least: How many legs must have found a hit, at least 1.
         fusion: How the hits that remain are ranked.
+        min_success: How many legs must answer, or the query fails; None for what the fusion inside
+            says.
 
     Raises:
         ConfigurationError: ``at_least`` is below 1.
@@ -26,12 +28,16 @@ class Consensus(Fusion):
 
     at_least: int
     fusion: Fusion = field(default_factory=RRF)
+    min_success: int | None = None
     weights: Weights = field(init=False)  # those of the fusion inside
 
     def __post_init__(self) -> None:
         in_at_least([], at_least=self.at_least)  # checks it
         of_type(self.fusion, Fusion, "fusion")
         object.__setattr__(self, "weights", self.fusion.weights)
+        if self.min_success is None:
+            object.__setattr__(self, "min_success", self.fusion.min_success)
+        Fusion.__post_init__(self)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """The shares of the fusion inside, for hits with consensus."""

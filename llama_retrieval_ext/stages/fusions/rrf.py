@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights, check_weights
+from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Weights
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -15,6 +15,8 @@ class RRF(Fusion):
         k: Smoothing constant, in ranks; larger values flatten the lead of the top. 60 is the
             value of the paper.
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Source:
         `llama_retrieval_ext.formulas.rrf`.
@@ -29,10 +31,11 @@ class RRF(Fusion):
 
     k: float = 60.0
     weights: Weights = None
+    min_success: int | None = None
 
     def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
         reciprocal_rank_fusion([], k=self.k)  # checks k
-        check_weights(self.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight over ``k`` plus rank."""

@@ -13,7 +13,6 @@ from llama_retrieval_ext.stages.algebra.fusion import (
     LegRanking,
     Unscored,
     Weights,
-    check_weights,
 )
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
@@ -35,6 +34,8 @@ class Max(Fusion):
     Args:
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
         unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Source:
         `llama_retrieval_ext.formulas.comb_max`.
@@ -42,10 +43,11 @@ class Max(Fusion):
 
     weights: Weights = None
     unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
 
     def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
         of_type(self.unscored, Unscored, "unscored")
-        check_weights(self.weights)
 
     def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
         """Weight times raw score."""
@@ -67,6 +69,8 @@ class CombMNZ(Fusion):
         weights: By leg name, or in the order of the legs; None for the weights of the legs.
         normalise: The common scale; it must not give negative scores.
         unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     Raises:
         ConfigurationError: The scale has negative scores.
@@ -78,10 +82,11 @@ class CombMNZ(Fusion):
     weights: Weights = None
     normalise: Normalisation = Normalisation.MIN_MAX
     unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
 
     def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
         of_type(self.unscored, Unscored, "unscored")
-        check_weights(self.weights)
         of_type(self.normalise, Normalisation, "normalise")
         if self.normalise in _SOME_BELOW_ZERO:
             raise ConfigurationError(

@@ -12,7 +12,6 @@ from llama_retrieval_ext.stages.algebra.fusion import (
     LegRanking,
     Unscored,
     Weights,
-    check_weights,
 )
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
@@ -27,6 +26,8 @@ class WeightedSum(Fusion):
         normalise: The common scale, or one for each leg by its name. The default, min-max of each
             ranking, is the usual one; it gives the last hit of every leg 0.
         unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
 
     The weights of the legs that answered count as the whole: a leg that failed does not lower
     every score.
@@ -52,10 +53,11 @@ class WeightedSum(Fusion):
     weights: Weights = None
     normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
     unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
 
     def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
         of_type(self.unscored, Unscored, "unscored")
-        check_weights(self.weights)
         by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
         for leg, scale in by_leg.items():
             of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")

@@ -124,15 +124,19 @@ class LLMWriter:
 
     def _call(self, prompt: str) -> Call[CompletionResponse]:
         llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
-        is_async = unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
         return Call(
             lambda: llm.complete(prompt, formatted=False, **options),
-            (lambda: llm.acomplete(prompt, formatted=False, **options)) if is_async else None,
+            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
         )
 
     def __repr__(self) -> str:
         return type(self.llm).__name__
+
+
+def has_async(llm: LLM) -> bool:
+    """Whether the model has an async way of its own, which does not block the event loop."""
+    # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
+    return unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
 
 
 def _identity(llm: LLM) -> Hashable:

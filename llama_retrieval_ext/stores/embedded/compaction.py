@@ -5,15 +5,11 @@ and builds a graph that makes searches inexact; nodes that are copied to a new s
 time, do neither.
 """
 
-from pathlib import Path
-
 from qdrant_edge import EdgeShard, Point, ScrollRequest, UpdateOperation
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
+from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.writing import BATCH
-
-_BLOCK_BYTES = 512
 
 
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
@@ -33,11 +29,11 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
             changed.
     """
     with directory.lock:
-        before = _bytes_of(directory.path)
+        before = bytes_on_disk(directory.path)
         nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
         check_room(directory.path, needed=before + min_free if nodes else SOME_BYTES)
         directory.rebuild(_copy)
-        return max(0, before - _bytes_of(directory.path))
+        return max(0, before - bytes_on_disk(directory.path))
 
 
 def _copy(old: EdgeShard, new: EdgeShard) -> None:
@@ -54,12 +50,3 @@ def _copy(old: EdgeShard, new: EdgeShard) -> None:
             new.update(UpdateOperation.upsert_points(points))
         if following is None:
             return
-
-
-def _bytes_of(folder: Path) -> int:
-    """What files take on the disk: the engine makes them long before they are full."""
-    told = [file.stat() for file in folder.rglob("*") if file.is_file()]
-    return sum(
-        each.st_blocks * _BLOCK_BYTES if hasattr(each, "st_blocks") else each.st_size
-        for each in told
-    )

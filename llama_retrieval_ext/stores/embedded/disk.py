@@ -18,6 +18,8 @@ MIN_FREE_BYTES: Final = 64 * 2**20
 # What opening and deleting write is small, and both must be possible on a disk that is too full to
 # add to.
 SOME_BYTES: Final = 4 * 2**20
+# What `st_blocks` counts in.
+_BLOCK_BYTES: Final = 512
 
 
 def check_room(directory: Path, *, needed: int) -> None:
@@ -87,3 +89,17 @@ def _meaning(error: OSError, directory: Path) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return f"no room is left for {directory} ({error.strerror}); what was stored before is safe"
     return f"{directory} cannot be used: {error}"
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Return what a file or folder takes on the disk: engines make files long before they are full.
+
+    Args:
+        path: The file or folder.
+    """
+    files = [path] if path.is_file() else path.rglob("*")
+    found = [file.stat() for file in files if file.is_file()]
+    return sum(
+        each.st_blocks * _BLOCK_BYTES if hasattr(each, "st_blocks") else each.st_size
+        for each in found
+    )

@@ -12,7 +12,13 @@ from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.errors import ConfigurationError, ScoreError, TooFewLegsError
+from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.errors import (
+    CompositionError,
+    ConfigurationError,
+    ScoreError,
+    TooFewLegsError,
+)
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
@@ -23,6 +29,8 @@ from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
+from llama_retrieval_ext.stages.fusions.borda import Borda
+from llama_retrieval_ext.stages.fusions.consensus import Consensus
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.top import Top
@@ -395,11 +403,60 @@ def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
 def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriever]) -> None:
-    breaker = CircuitBreaker(failures=1, rest_s=60)
+    breaker = CircuitBreaker(failures=1, reset_s=60)
     fused = branches(Leg("down", broken("down"), breaker=breaker), good("good")) >> RRF()
     fused.retrieve("query")
     assert breaker.is_open
     copied = again(fused)
     assert node_ids(copied.retrieve("query")) == node_ids(fused.retrieve("query"))
     assert isinstance(copied, Fused)
-    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.rest_s) == (1, 60)
+    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.reset_s) == (1, 60)
+
+
+def test_min_success_is_set_wherever_there_are_legs(searched: Searched) -> None:
+    def down() -> FixedRetriever:
+        return FixedRetriever(error=ConnectionError("down"), name="down")
+
+    a, b = FixedRetriever([("a", 0.9)], name="a"), FixedRetriever([("b", 0.5)], name="b")
+    made: list[Callable[[BaseRetriever], Retriever]] = [
+        lambda other: branches(a, other) >> RRF(min_success=2),
+        lambda other: branches(a, other) >> Consensus(1, RRF(min_success=2)),
+        lambda other: branches(a, other, min_success=2) >> RRF(),
+        lambda other: branches(a, other, min_success=2) >> RRF() >> Top(5),
+        lambda other: Shout() >> (branches(a, other, min_success=2) >> RRF()) >> Top(5),
+        lambda other: Shout() >> branches(a, other) >> RRF(min_success=2),
+        lambda other: QueryFusionRetriever([a, other], mode=RRF(min_success=2), num_queries=1),
+        lambda other: QueryFusionRetriever([a, other], num_queries=1, min_success=2),
+    ]
+    for make in made:
+        assert searched(make(b), "query").degraded == ()
+        with pytest.raises(TooFewLegsError, match=r"1 of 2 legs answered, at least 2 must"):
+            searched(make(down()), "query")
+    three = (branches(a, down(), min_success=2) | down()) >> RRF()
+    with pytest.raises(TooFewLegsError, match=r"1 of 3 legs answered, at least 2 must"):
+        searched(three, "query")
+
+
+def test_min_success_that_cannot_be_or_is_said_twice_is_refused() -> None:
+    a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
+    wrong: list[Callable[[], object]] = [
+        lambda: RRF(min_success=-1),
+        lambda: WeightedSum(min_success=1.5),  # type: ignore[arg-type]
+        lambda: Borda(min_success=-1),
+        lambda: (a | b) >> RRF(min_success=3),
+        lambda: branches(a, b, min_success=3),
+        lambda: branches(a, b, min_success=1) >> RRF(min_success=2),
+    ]
+    for make in wrong:
+        with pytest.raises(ConfigurationError, match="min_success"):
+            make()
+    with pytest.raises(CompositionError, match="min_success is 1 here and 2 there"):
+        branches(a, b, min_success=1) | branches(a, b, min_success=2)
+
+
+def test_min_success_shows() -> None:
+    a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
+    assert repr(branches(a, b, min_success=2) >> RRF()) == (
+        "branches(a, b, min_success=2) >> RRF(k=60.0)"
+    )
+    assert repr((a | b) >> RRF(min_success=2)) == "(a | b) >> RRF(k=60.0, min_success=2)"

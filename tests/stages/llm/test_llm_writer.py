@@ -168,7 +168,7 @@ def test_answers_are_those_of_the_model_that_is_set() -> None:
 
 def test_a_model_that_keeps_failing_is_left_alone_for_a_while(written: Run) -> None:
     now = [0.0]
-    breaker = CircuitBreaker(failures=2, rest_s=10, clock=lambda: now[0])
+    breaker = CircuitBreaker(failures=2, reset_s=10, clock=lambda: now[0])
     llm = ScriptedLLM([ValueError("1"), ValueError("2"), "a"])
     writer = LLMWriter(llm, breaker=breaker)
     for _ in range(4):

@@ -8,8 +8,6 @@ from bs4.element import NavigableString
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.cli.output import one_line
-
 _WHITE = re.compile(r"\s+")
 _NOT_TEXT = ["script", "style", "noscript", "template"]
 # Where a browser begins a new line.
@@ -32,7 +30,7 @@ class HTMLReader(BaseReader):
         soup = BeautifulSoup(file.read_bytes(), "html.parser")
         for tag in soup(_NOT_TEXT):
             tag.decompose()
-        title = {} if soup.title is None else {"title": one_line(soup.title.get_text())}
+        title = {} if soup.title is None else {"title": _one_line(soup.title.get_text())}
         return [Document(text=_text(soup), metadata={**(extra_info or {}), **title})]
 
 
@@ -46,5 +44,9 @@ def _text(soup: BeautifulSoup) -> str:
     for tag in soup(_BLOCKS):
         tag.insert_before("\n")
         tag.insert_after("\n")
-    lines = (one_line(line) for line in soup.get_text().splitlines())
+    lines = (_one_line(line) for line in soup.get_text().splitlines())
     return "\n".join(line for line in lines if line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import openpyxl
+import pptx
 import pytest
 
-from llama_retrieval_ext.cli.files import read_files
-from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.ingest.readers import iter_documents, read_documents
 
 HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
  drill</title><style>p {{ color: red }}</style></head><body><script>var hidden = 1;</script>
@@ -59,21 +61,21 @@ def write_pdf(path: Path, *pages: str) -> None:
 
 def read(paths: list[Path], **options: Any) -> Any:
     """All documents, read."""
-    reading = read_files(paths, **options)
+    reading = iter_documents(paths, **options)
     reading.documents = list(reading.documents)
     return reading
 
 
 def texts(path: Path) -> list[str]:
     reading = read([path])
-    assert reading.failures == {}
+    assert reading.left_out == {}
     return [document.text for document in reading.documents]
 
 
 def reason(path: Path) -> str:
     reading = read([path])
     assert reading.documents == []
-    told: str = reading.failures[path]
+    told: str = reading.left_out[path]
     return told
 
 
@@ -177,30 +179,41 @@ def test_unreadable_files_are_reported_and_the_rest_is_read(tmp_path: Path) -> N
     (tmp_path / "broken.pdf").write_bytes(b"not a pdf")
     reading = read([tmp_path, tmp_path / "missing.txt"])
     assert [document.text for document in reading.documents] == ["good"]
-    assert {path.name for path in reading.failures} == {
+    assert {path.name for path in reading.left_out} == {
         *("latin.txt", "broken.docx", "broken.pdf", "missing.txt")
     }
 
 
 def test_reason_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
-    assert reason(tmp_path / "picture.png") == "it is not text in UTF-8"
+    assert reason(tmp_path / "picture.png") == "this kind of file is not supported: .png"
+    (tmp_path / "latin.txt").write_bytes("Übung für Müller".encode("latin-1"))
+    assert reason(tmp_path / "latin.txt") == "it is not text in UTF-8, UTF-16 or GB18030"
     assert reason(tmp_path / "missing.txt") == "it does not exist"
 
 
 @pytest.mark.parametrize(
     ("suffix", "package"),
-    [(".pdf", "llama_index.readers.file"), (".html", "bs4"), (".docx", "docx2txt")],
+    [
+        (".pdf", "llama_index.readers.file"),
+        (".html", "bs4"),
+        (".docx", "docx2txt"),
+        (".xlsx", "openpyxl"),
+        (".pptx", "pptx"),
+    ],
 )
-def test_missing_reader_names_the_extra(
+def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, package: str
 ) -> None:
     write_docx(tmp_path / f"file{suffix}", "text")
+    (tmp_path / "a.txt").write_text("found")
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "llama_retrieval_ext.cli.html", raising=False)
-    with pytest.raises(MissingDependencyError, match=f"reading {suffix} files") as caught:
-        read([tmp_path])
-    assert caught.value.extra == "quickstart"
+    for module in ("html", "office"):
+        monkeypatch.delitem(sys.modules, f"llama_retrieval_ext.ingest.{module}", raising=False)
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["found"]
+    (told,) = documents.left_out.values()
+    assert told.startswith(f"reading {suffix} files needs the extra 'quickstart'")
 
 
 def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +241,87 @@ def test_files_are_read_one_by_one_as_they_are_needed(tmp_path: Path) -> None:
             watched.append(file.name)
             yield file
 
-    reading = read_files([tmp_path], watched=watch)
+    reading = iter_documents([tmp_path], watched=watch)
     assert watched == []
     assert reading.finds_any()
     assert watched == ["a.txt"]
     assert [document.text for document in reading.documents] == ["a", "b", "c"]
-    assert not read_files([tmp_path / "missing"]).finds_any()
+    assert not iter_documents([tmp_path / "missing"]).finds_any()
+
+
+def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
+    workbook = openpyxl.Workbook()
+    workbook.active.title = "staff"
+    for row in (["name", "role"], ["李雷", "welder"], [None, None], ["Ann", None]):
+        workbook.active.append(row)
+    workbook.create_sheet("empty")
+    workbook.create_sheet("rooms").append(["floor", 2])
+    workbook["rooms"].append([3, "canteen"])
+    workbook.save(tmp_path / "book.xlsx")
+    documents = read_documents(tmp_path / "book.xlsx")
+    assert [(each.text, each.metadata["sheet_name"]) for each in documents] == [
+        ("name: 李雷\nrole: welder", "staff"),
+        ("name: Ann", "staff"),
+        ("floor: 3\n2: canteen", "rooms"),
+    ]
+
+
+def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> None:
+    slides = pptx.Presentation()
+    first, second = (slides.slides.add_slide(slides.slide_layouts[5]) for _ in range(2))
+    first.shapes.title.text = "Fire drill\nTwice a year"
+    first.notes_slide.notes_text_frame.text = "ask the wardens"
+    box = (pptx.util.Inches(1),) * 4
+    table = second.shapes.add_table(1, 2, *box).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
+    slides.save(str(tmp_path / "talk.pptx"))
+    documents = read_documents([tmp_path / "talk.pptx"])
+    assert [(each.text, each.metadata["page_label"]) for each in documents] == [
+        ("Fire drill\nTwice a year\nask the wardens", "1"),
+        ("floor | 2", "2"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
+@pytest.mark.parametrize("name", ["note.txt", "note.csv"])
+def test_text_and_tables_are_read_in_the_encodings_of_windows(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    (tmp_path / name).write_bytes("name\r\n第九条 安全 Müller 李雷,\r\n".encode(encoding))
+    (text,) = texts(tmp_path / name)
+    assert "第九条 安全 Müller 李雷" in text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
+def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
+    text = "第九条 the 😀 end\n" * 9_000
+    (tmp_path / "note.txt").write_bytes(text.encode(encoding))
+    assert texts(tmp_path / "note.txt") == [text]
+
+
+def test_film_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    with (tmp_path / "film.mp4").open("wb") as film:
+        film.truncate(2**40)  # takes no room, and would not fit into memory
+    assert reason(tmp_path / "film.mp4") == "this kind of file is not supported: .mp4"
+
+
+def test_globs_and_patterns_choose_files(tmp_path: Path) -> None:
+    for name in ("a.md", "b.txt", "old/c.md", "old/deep/d.txt", ".git/e.md", "build/f.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+    def found(*paths: Any, **options: Any) -> list[str]:
+        return [document.text for document in read_documents(paths, **options)]
+
+    assert found(f"{tmp_path}/**/*.md") == ["a.md", "build/f.md", "old/c.md"]
+    assert found(tmp_path, include=["*.md"]) == ["a.md", "build/f.md", "old/c.md"]
+    assert found(tmp_path, include=["old/*"]) == ["old/c.md", "old/deep/d.txt"]
+    assert found(tmp_path, exclude=["build", "*.txt"]) == ["a.md", "old/c.md"]
+    assert found(f"{tmp_path}/*", exclude=["a.*"]) == ["b.txt"]
+    assert found(tmp_path / "b.txt", include=["*.md"]) == ["b.txt"]  # it was named
+    assert list(read_documents(f"{tmp_path}/*.pdf").left_out.values()) == [
+        "no file matches this pattern"
+    ]
+    for wrong in ({"paths": 3}, {"paths": [""]}, {"paths": tmp_path, "include": "*.md"}):
+        with pytest.raises(ConfigurationError):
+            read_documents(**wrong)
