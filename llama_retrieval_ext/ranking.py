@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, overload
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.query import KB_KEY
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 # Characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
+# The attribute with a hit's origin.
+_ORIGIN: Final = "_origin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,25 @@ class Contribution:
             "weight": self.weight,
             "share": self.share,
         }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The store that a hit was found in, for stages that need what is stored beside its text.
+
+    Attributes:
+        store: The vector store.
+        embed_model: The model of the store's embeddings, where it is known.
+    """
+
+    store: BasePydanticVectorStore
+    embed_model: BaseEmbedding | None = None
+
+    def __deepcopy__(self, memo: object) -> "Origin":
+        return self
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())  # a pickled hit knows no store
 
 
 class Hit(NodeWithScore):
@@ -218,6 +241,24 @@ def ordered(hits: Iterable[Hit]) -> list[Hit]:
     for hit in sorted(hits, key=lambda hit: (-score_of(hit), hit.node.node_id)):
         best.setdefault(hit.node.node_id, hit)
     return list(best.values())
+
+
+def with_origin(hit: Hit, origin: Origin | None) -> Hit:
+    """The same hit, which was just made, with where it was found; copies of it have that too.
+
+    It is no part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
+    """
+    if origin is not None:
+        # Beside the fields, as pydantic keeps cached properties: a private attribute would double
+        # the time that it takes to make a hit.
+        vars(hit)[_ORIGIN] = origin
+    return hit
+
+
+def origin_of(hit: NodeWithScore) -> Origin | None:
+    """Where a hit was found; None where that is not known."""
+    origin: Origin | None = vars(hit).get(_ORIGIN)
+    return origin
 
 
 def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:

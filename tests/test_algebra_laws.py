@@ -43,8 +43,7 @@ class Say(Rewrite):
 
     word: str
 
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         return Query(f"{query.query_str} {self.word}", top_k=query.top_k)
 
 
@@ -54,8 +53,7 @@ class Each(FanOut):
 
     words: tuple[str, ...]
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        yield from ()
+    def fan_out(self, query: Query) -> list[Query]:
         return [Query(f"{query.query_str} {word}", top_k=query.top_k) for word in self.words]
 
 
@@ -63,8 +61,7 @@ class Each(FanOut):
 class Asked(Refine):
     """Halves the scores; checks that it sees the query that was asked, not a rewritten one."""
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         assert query.query_str == "query"
         return [hit.model_copy(update={"score": score_of(hit) / 2}) for hit in hits]
 

@@ -24,9 +24,11 @@ from llama_retrieval_ext.stages.algebra.fusion import (
     resolved_min_success,
     resolved_weights,
 )
+from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
 from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.stages.reranking.rescored import with_score
 from llama_retrieval_ext.stores.ahead import found_ahead, searched_at_once
 from llama_retrieval_ext.stores.backend import (
     Asked,
@@ -40,7 +42,6 @@ from llama_retrieval_ext.stores.backend import (
     fusing,
     ids_first,
 )
-from llama_retrieval_ext.stores.gate import gated
 from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.opening import Storage
 
@@ -135,6 +136,7 @@ class HybridRetriever(StoreRetriever):
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
+        keyword.embed_model = self.embed_model  # for the stages behind, if vector search fails
         self._by_ids = ids_first(self.backend) if self.backend.capabilities.ids_first else None
         self.pushdown = pushdown
         if pushdown:
@@ -173,7 +175,7 @@ class HybridRetriever(StoreRetriever):
                 failures["vector"] = embedded.error
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
         fusion = self._fitting(rankings, query)
-        return fusion.fuse(rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+        return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
     def _depth(self, query: Query) -> int:
         """How many hits each leg is asked for."""
@@ -213,7 +215,7 @@ class HybridRetriever(StoreRetriever):
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
             best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
-            return gated(best, query.condition, backend=self.backend, source=self.name)
+            return self._gated(best, query)
         search = search_of(query, top_k=candidates)
         both = dense_and_keyword(embedding, text, search)
         known = found_ahead(self.backend, both)
@@ -283,15 +285,10 @@ class HybridRetriever(StoreRetriever):
 
     def _hits(self, top: Sequence[FusedId], best: Sequence[Found], query: Query) -> list[Hit]:
         """What passes the gate, with what either leg gave to it."""
-        hits = gated(best, query.condition, backend=self.backend, source=self.name)
+        hits = self._gated(best, query)
         fused = {each.node_id: of for each, of in zip(best, top, strict=True)}
         return [
-            Hit(
-                node=hit.node,
-                score=fused[hit.node_id].score,
-                source=self.name,
-                contributions=fused[hit.node_id].contributions,
-            )
+            with_score(hit, fused[hit.node_id].score, fused[hit.node_id].contributions)
             for hit in hits
         ]
 

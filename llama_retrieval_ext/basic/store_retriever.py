@@ -14,7 +14,7 @@ from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.embedding import embed, embed_ahead
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.ranking import Hit, Origin
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stores.ahead import found_ahead, search_ahead, searched
@@ -130,8 +130,15 @@ class StoreRetriever(Retriever):
         most = self.backend.capabilities.most_hits
         return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
 
+    @property
+    def _origin(self) -> Origin:
+        """Where stages find what is stored beside the text of the hits."""
+        return Origin(self.backend.store, self.embed_model)
+
     def _gated(self, found: Sequence[Found], query: Query) -> list[Hit]:
-        return gated(found, query.condition, backend=self.backend, source=self.name)
+        return gated(
+            found, query.condition, backend=self.backend, source=self.name, origin=self._origin
+        )
 
     def _embed(self, query: Query) -> Plan[list[float]]:
         if query.embedding is not None:

@@ -34,6 +34,7 @@ from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_weights
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refining import refined
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 
 
@@ -158,7 +159,12 @@ class IntentAdaptive(Refine):
         self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
         self.selector.check(self._choices)
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    @property
+    def adds(self) -> bool:
+        """Whether a stage of a profile does."""
+        return any(stage.adds for profile in self.profiles.values() for stage in profile.refine)
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the ranking as the profile refines it."""
         chosen = yield from self._selection(query)
         note_details(intents=[{"name": chosen.name, "reason": chosen.reason}])
@@ -170,7 +176,7 @@ class IntentAdaptive(Refine):
             condition = parse_filters(profile.filters)
             ranking = [hit for hit in ranking if matches(condition, hit.node.metadata)]
         for stage in profile.refine:
-            ranking = yield from step(repr(stage), stage.refine(query, ranking))
+            ranking = yield from step(repr(stage), refined(stage, query, ranking))
         return ranking
 
     def _selection(self, query: Query) -> Plan[Selection]:

@@ -101,7 +101,7 @@ class RerankRetriever(Retriever):
             name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
         )
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
-        refined = yield from step(repr(self.reranker), self._stage.refine(query, hits))
+        refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 
     def _expression(self) -> str:

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.execution.thread_fallback import awaited_or_in_thread
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import finite_score
+from llama_retrieval_ext.ranking import Origin, as_hit, finite_score, with_origin
 
 
 class HonoursQuery:
@@ -67,7 +67,11 @@ def retrieval(
     for hit in found:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    return visible(found, query, type(retriever).__name__)
+    seen = visible(found, query, type(retriever).__name__)
+    if isinstance(retriever, VectorIndexRetriever):
+        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
+        return [with_origin(as_hit(hit), origin) for hit in seen]
+    return seen
 
 
 def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:

@@ -71,8 +71,8 @@ def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
     )
 
 
-def _keyword(wanted: Wanted, backend: Backend, _: BaseEmbedding) -> StoreRetriever:
-    return KeywordRetriever(
+def _keyword(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    made = KeywordRetriever(
         backend,
         top_k=wanted.top_k,
         filters=wanted.filters,
@@ -80,6 +80,8 @@ def _keyword(wanted: Wanted, backend: Backend, _: BaseEmbedding) -> StoreRetriev
         collapse=wanted.collapse,
         name=wanted.name,
     )
+    made.embed_model = embed_model  # for stages behind it, such as MMR
+    return made
 
 
 def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.ranking import Hit, Origin, with_origin
 from llama_retrieval_ext.stores.backend import Backend, Found
 
 _logger = logging.getLogger(__name__)
 
 
 def gated(
-    found: Sequence[Found], condition: Condition | None, *, backend: Backend, source: str
+    found: Sequence[Found],
+    condition: Condition | None,
+    *,
+    backend: Backend,
+    source: str,
+    origin: Origin | None = None,
 ) -> list[Hit]:
     """Hits of the nodes that satisfy a condition, checked once more in plain Python.
 
@@ -24,11 +29,14 @@ def gated(
         condition: Scope and filters of the query.
         backend: Where it came from; says what happens to what does not belong.
         source: What the hits name as their source.
+        origin: Where stages find what is stored beside the hits' text.
 
     Raises:
         ScopeViolationError: Something does not belong, unless the backend has ``drop_violations``.
     """
-    hits = [Hit(node=each.node, score=each.score, source=source) for each in found]
+    hits = [
+        with_origin(Hit(node=each.node, score=each.score, source=source), origin) for each in found
+    ]
     if condition is None:
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]

@@ -19,7 +19,6 @@ from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.composite.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
@@ -326,8 +325,7 @@ def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:
 class Failing(Selector):
     """Raises, where others degrade the answer themselves."""
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        yield from ()
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
         raise ConnectionError("down")
 
 

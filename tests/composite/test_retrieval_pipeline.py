@@ -9,7 +9,6 @@ from llama_index.core.postprocessor import SimilarityPostprocessor
 
 from llama_retrieval_ext.composite.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
 from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
@@ -25,8 +24,7 @@ b = FixedRetriever([("x", 0.9, "x", THEIRS), ("b", 0.5, "b", OURS)], name="b")
 
 @dataclass(frozen=True, slots=True)
 class Shout(Rewrite):
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         return Query(query.query_str.upper(), scope=query.scope)
 
 

@@ -27,7 +27,6 @@ from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import SearchResult, node_ids
@@ -50,8 +49,7 @@ class Picks(Selector):
 
     found: Sequence[Selection | str] | Exception | None
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        yield from ()
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
         if isinstance(self.found, Exception):
             raise self.found
         assert self.found is not None, "a mistake of its author"

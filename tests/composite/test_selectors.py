@@ -14,7 +14,6 @@ from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleS
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
 
@@ -29,7 +28,7 @@ Selected = Callable[..., list[Selection]]
 @pytest.fixture(params=["sync", "async"])
 def select(request: pytest.FixtureRequest) -> Selected:
     def picked(selector: Selector, query: str | Query) -> list[Selection]:
-        plan = selector.select(Query.of(query), CHOICES)
+        plan = selector.select_plan(Query.of(query), CHOICES)
         return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
 
     return picked
@@ -180,8 +179,7 @@ class Scripted(Selector):
     said: Sequence[str] | Exception
     asked: int = 0
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        yield from ()
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
         self.asked += 1
         if isinstance(self.said, Exception):
             raise self.said
@@ -224,5 +222,5 @@ def test_a_selector_by_embedding_can_be_copied_and_pickled() -> None:
     selector = EmbeddingSelector(FakeEmbedding())
     for again in (copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
         assert repr(again) == repr(selector)
-        plans = [each.select(Query("sick leave"), CHOICES) for each in (again, selector)]
+        plans = [each.select_plan(Query("sick leave"), CHOICES) for each in (again, selector)]
         assert run(plans[0]) == run(plans[1])

@@ -61,8 +61,7 @@ class Picks(Selector):
 
     found: Sequence[str]
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        yield from ()
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
         return [Selection(name) for name in self.found]
 
 
@@ -201,7 +200,7 @@ def test_what_a_foreign_composite_finds_on_its_way_is_not_told(stream: Streamed)
 class LooksUp(Rewrite):
     """Asks a retriever on the way."""
 
-    def rewrite(self, query: Query) -> Plan[Query]:
+    def rewrite_plan(self, query: Query) -> Plan[Query]:
         yield from retrieval(branches(late("seen", 0.0)) >> RRF(), query)
         return query
 
@@ -209,7 +208,7 @@ class LooksUp(Rewrite):
 class Expands(Refine):
     """Asks a retriever on the way, and keeps the hits."""
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         yield from retrieval(branches(late("more", 0.0)) >> RRF(), query)
         return list(hits)
 

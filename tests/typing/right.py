@@ -1,6 +1,7 @@
 """Pipelines that fit: no type checker objects to any line."""
 # ruff: noqa: PLR0915, PLR0917 - a list of lines, not a function
 
+from collections.abc import Sequence
 from typing import assert_type
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -8,6 +9,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, branches
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import FusionChain
@@ -60,3 +63,26 @@ def right(
     assert_type(llama_retrieval_ext.Top(3), Top)
     llama_index: BaseRetriever = (a | b) >> RRF() >> Top(3)
     del llama_index
+
+
+def own_stages(a: Retriever, b: Retriever) -> None:
+    """Functions behind a retriever, and stages that return values."""
+
+    class Mine(Refine):
+        def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[Hit]:
+            return hits
+
+    class Shout(Rewrite):
+        def rewrite(self, query: Query) -> str:
+            return query.query_str.upper()
+
+    def laws(query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        return [hit for hit in hits if query.query_str in hit.text]
+
+    assert_type(a >> laws, Pipeline)
+    assert_type(a >> laws >> (lambda hits: hits[:3]) >> Top(3), Pipeline)
+    assert_type(laws >> Top(3), Refine)
+    assert_type((a | b) >> RRF() >> laws, Pipeline)
+    assert_type(RRF() >> laws, FusionChain)
+    assert_type(Shout() >> a, Retriever)
+    assert_type(a >> Mine(), Pipeline)

@@ -74,6 +74,9 @@ def wrong(
     _ = rewrite | a  # wrong
     _ = (a | b) | RRF()  # wrong
     _ = a >> 3  # wrong
+    _ = a >> str.upper  # wrong
+    _ = a >> Top  # wrong
+    _ = str.upper >> a  # wrong
     _ = a | "b"  # wrong
     retriever: BaseRetriever = a | b  # wrong
     pipeline: Pipeline = RRF() >> Top(3)  # wrong

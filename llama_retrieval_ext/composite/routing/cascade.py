@@ -38,7 +38,7 @@ class CascadeSelector(Selector):
         for selector in self.selectors:
             selector.check(choices)
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The first selection that is not empty."""
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)

@@ -50,7 +50,7 @@ class EmbeddingSelector(Selector):
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=Lock())
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""
         if not query.query_str.strip():
             return []

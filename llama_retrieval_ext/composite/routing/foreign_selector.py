@@ -37,7 +37,7 @@ class ForeignSelector(Selector):
     def __init__(self, selector: BaseSelector) -> None:
         self.selector = selector
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """What the selector picks.
 
         Raises:

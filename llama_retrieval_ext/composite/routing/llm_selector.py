@@ -57,7 +57,7 @@ class LLMSelector(Selector):
         # The router and the cascade have set aside their part of the time already.
         self._writer = LLMWriter(llm, timeout_s, share=1.0)
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The routes that the model names, in its order."""
         listed = "\n".join(
             f"{number}. {each.name}: {each.description}"

@@ -26,6 +26,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
+from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.fusions.rrf import RRF
 from llama_retrieval_ext.stages.references.llama_index_arguments import objects_by_id
@@ -234,7 +235,7 @@ class RouterRetriever(Retriever):
             * (each.confidence if self.weigh_by_confidence else 1.0)
             for each in selections
         }
-        return self.fusion.fuse(rankings, weights=weights, source=self.name)
+        return fuse(self.fusion, rankings, weights=weights, source=self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         if isinstance(self.selector, ForeignSelector):

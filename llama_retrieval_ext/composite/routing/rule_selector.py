@@ -8,7 +8,6 @@ from typing import Any, Self
 from llama_retrieval_ext.arguments import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stages.stage_json import value_to_dict
 from llama_retrieval_ext.text.language import dominant_script
@@ -164,10 +163,9 @@ class RuleSelector(Selector):
         if unknown:
             raise ConfigurationError(f"rules name the routes {unknown}; there are {names}")
 
-    def select(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The routes whose rules hold."""
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        """Return the routes whose rules hold."""
         del choices  # checked before
-        yield from ()
         held = {rule.route: rule for rule in reversed(self.rules) if rule.holds(query)}
         return [
             Selection(rule.route, rule.confidence, "a rule holds")

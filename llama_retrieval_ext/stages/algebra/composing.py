@@ -12,10 +12,11 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.stages.algebra.advice import grouped, instead, side, written
 from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, unique_legs
 from llama_retrieval_ext.stages.algebra.chains import FanOutChain, RefineChain, RewriteChain
+from llama_retrieval_ext.stages.algebra.function_stage import FunctionStage, is_function
 from llama_retrieval_ext.stages.algebra.fused import Fused
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
 from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
 
@@ -39,7 +40,13 @@ def then(left: object, right: object) -> object:
     """
     kinds = _kind(left), _kind(right)
     if None in kinds:
+        _refuse_class(left, right)
         return NotImplemented
+    if is_function(left) and kinds[1] != "refine":
+        raise CompositionError(
+            f"a function stands for a refinement, behind a retriever: retriever >> "
+            f"{written(left)}; to change the query write a Rewrite, to find hits a Retriever"
+        )
     build = _THEN.get(kinds)  # type: ignore[arg-type]  # None was ruled out
     if build is None:
         raise CompositionError(
@@ -81,7 +88,18 @@ def is_stage(part: object) -> bool:
 
 def _kind(part: object) -> str | None:
     found = (kind for kind, types in _KINDS.items() if isinstance(part, types))
-    return next(found, None)
+    return next(found, "refine" if is_function(part) else None)
+
+
+def _refuse_class(*parts: object) -> None:
+    """Raise if one of the parts is a stage's class instead of a stage."""
+    every = tuple(each for kinds in _KINDS.values() for each in kinds)
+    for part in parts:
+        if isinstance(part, type) and issubclass(part, every):
+            raise CompositionError(
+                f"{part.__name__} is a class; a pipeline is made of instances: "
+                f"write {part.__name__}(...)"
+            )
 
 
 def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever or branches
@@ -108,10 +126,19 @@ def _rewrites(stage: Rewrite) -> tuple[Rewrite, ...]:
     return stage.stages if isinstance(stage, RewriteChain) else (stage,)
 
 
-def _refines(stage: Refine | BaseNodePostprocessor) -> tuple[Refine, ...]:
-    if isinstance(stage, BaseNodePostprocessor):
-        return (Postprocessed(stage),)
-    return stage.stages if isinstance(stage, RefineChain) else (stage,)
+def _refines(stage: Refine | BaseNodePostprocessor | RefineFunction) -> tuple[Refine, ...]:
+    if isinstance(stage, RefineChain):
+        return stage.stages
+    return (as_refine(stage),)
+
+
+def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
+    """The stage as it is; a LlamaIndex postprocessor or a plain function as one."""
+    if isinstance(stage, Refine):
+        return stage
+    return (
+        Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
+    )
 
 
 # What is more than its stages stays whole: taken apart, it would lose its limit, filter or scope.

@@ -16,6 +16,7 @@ from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
 from llama_retrieval_ext.stages.algebra.branches import Unfused, chosen_names
 from llama_retrieval_ext.stages.algebra.fusion import Fusion, resolved_min_success, resolved_weights
+from llama_retrieval_ext.stages.algebra.own_fusion import fuse
 from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
 from llama_retrieval_ext.stages.algebra.refine import Refine
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -115,7 +116,7 @@ class Fused(Retriever):
                 for name, answer in zip(asks, answers, strict=True)
                 if answer is not None
             }
-            return self.fusion.fuse(rankings, weights=weights, top_k=query.top_k, source=self.name)
+            return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
         frame = current_frame()
         tell = None if frame is None else frame.on_partial

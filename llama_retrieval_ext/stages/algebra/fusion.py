@@ -1,24 +1,28 @@
 """`Fusion`: the kind of stage that makes one ranking of several."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import check_count
+from llama_retrieval_ext.arguments import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.score_check import LARGEST
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
-from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.ranking import Contribution, Hit, finite_score, origin_of, with_origin
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
 from llama_retrieval_ext.stages.algebra.operand import Operand
-from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
+
+# By so much hits without a score are apart: too little to count beside any score.
+_LEAST: Final = 1e-200
 
 Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
@@ -26,7 +30,8 @@ Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 class Unscored(Enum):
     """What a fusion by scores does with a hit that has none, as some retrievers return.
 
-    It is refused with an error, left out, or found with nothing to add: its share is 0.
+    It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
+    above it (below 1e-190) as keeps the leg's order among such hits.
     """
 
     REFUSE = "refuse"
@@ -65,7 +70,10 @@ class LegRanking:
         }
         scaled = normalise.apply(scores)
         if unscored is Unscored.ZERO and len(scores) < len(self.hits):
-            return {**dict.fromkeys(self.hits, 0.0), **scaled}
+            without = [node_id for node_id in self.hits if node_id not in scores]
+            behind = range(len(without) - 1, -1, -1)
+            shares = (_LEAST * number for number in behind)
+            return {**dict(zip(without, shares, strict=True)), **scaled}
         return scaled
 
 
@@ -83,22 +91,46 @@ class Fusion(Operand, ABC):
     The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
     once, where it stands first. Equal fused scores are ordered by node id. A leg of weight 0 is
     left out.
+
+    A subclass defines `shares`, what each leg adds to the score of each id, or else `fuse`, a plain
+    function of the rankings by leg name, which may take ``weights`` or leave them out.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+        >>> from llama_retrieval_ext.stages.algebra.branches import branches
+        >>> class OneAfterTheOther(Fusion):
+        ...     def fuse(self, rankings):
+        ...         return [hit for ranking in rankings.values() for hit in ranking]
+        >>> a, b = FakeRetriever([("n1", 0.5)]), FakeRetriever([("n2", 0.9), ("n1", 0.1)])
+        >>> pipeline = branches(a, b) >> OneAfterTheOther()
+        >>> [hit.node_id for hit in pipeline.retrieve("annual leave")]
+        ['n1', 'n2']
+
     """
 
-    # By leg name, or in the order of the legs; None for the weights of the legs. A field of the
+    # By leg name, or in the order of the legs; None for the weights of the legs. A field of our
     # subclasses' dataclasses.
-    weights: Weights
-    # How many legs must answer; None for what the legs say, or else 1. A field of the subclasses'
+    weights: Weights = None
+    # How many legs must answer; None for what the legs say, or else 1. A field of our subclasses'
     # dataclasses as well.
     min_success: int | None = None
 
     def __post_init__(self) -> None:
+        check_weights(self.weights)
         if self.min_success is not None:
             check_count(self.min_success, "min_success", least=0)
 
-    @abstractmethod
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
-        """What each leg gives to each of its ids, one mapping a leg."""
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
+        """Return what each leg gives to each of its ids, one mapping a leg.
+
+        Args:
+            legs: What each leg found.
+        """
+        name = type(self).__name__
+        raise ConfigurationError(
+            f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "
+            "put the fusion behind retrievers, (a | b) >> fusion, where its fuse is enough"
+        )
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The fused score of every id; the sum of its shares unless a fusion says otherwise."""
@@ -126,15 +158,18 @@ class Fusion(Operand, ABC):
         Raises:
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
-        nodes: dict[str, BaseNode] = {}
+        first: dict[str, NodeWithScore] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
         for name, ranking in rankings.items():
             scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
             for hit in ranking:
-                nodes.setdefault(hit.node.node_id, hit.node)
+                first.setdefault(hit.node.node_id, hit)
         return [
-            Hit(node=nodes[node_id], score=score, source=source, contributions=contributions)
-            for node_id, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
+            with_origin(
+                Hit(node=first[id_].node, score=score, source=source, contributions=contributions),
+                origin_of(first[id_]),
+            )
+            for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
         ]
 
     def fuse_ids(
@@ -145,6 +180,7 @@ class Fusion(Operand, ABC):
         top_k: int | None = None,
     ) -> list[FusedId]:
         """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
+        check_weights(weights)
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
         top = ranked(self.combine(shares))[:top_k]
@@ -161,7 +197,7 @@ class Fusion(Operand, ABC):
     def __repr__(self) -> str:
         return concise_repr(self)
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
@@ -177,7 +213,7 @@ class FusionChain(Operand):
     def __post_init__(self) -> None:
         check_last(self.refines)
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor) -> "FusionChain":
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
@@ -193,6 +229,38 @@ def concise_repr(stage: Fusion) -> str:
     return f"{type(stage).__name__}({told})"
 
 
+def check_weights(weights: Weights) -> None:
+    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for none.
+
+    Raises:
+        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
+            By name all may be 0: there may be other legs.
+    """
+    if weights is None:
+        return
+    if not isinstance(weights, Mapping | list | tuple):
+        raise ConfigurationError(
+            f"weights must be a mapping by leg name or a list in the order of the legs, "
+            f"got {weights!r}"
+        )
+    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for leg, weight in named:
+        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
+            which = (
+                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            )
+            raise ConfigurationError(
+                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
+            )
+    if weights and not isinstance(weights, Mapping) and not any(weights):
+        raise ConfigurationError(
+            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
 def resolved_weights(
     weights: Weights, names: Sequence[str], defaults: Iterable[float]
 ) -> dict[str, float]:
@@ -206,6 +274,7 @@ def resolved_weights(
     Raises:
         ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
     """
+    check_weights(weights)
     if weights is None:
         found = list(defaults)
     elif isinstance(weights, Mapping):

@@ -6,6 +6,7 @@ LlamaIndex's retrievers and postprocessors know no ``>>``, so the part behind th
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.arguments import CheckedArguments
+from llama_retrieval_ext.errors import ConfigurationError
 
 
 class Operand(CheckedArguments):
@@ -20,3 +21,23 @@ class Operand(CheckedArguments):
             from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - knows all kinds
 
             return then(other, self)
+
+
+def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
+    """The error for a call of a function that a stage's class does not define.
+
+    Args:
+        stage: An instance of the class.
+        kind: The kind of stage, which has the function and, with ``_plan``, its other form.
+        signature: The function's.
+    """
+    name, function = type(stage).__name__, signature.partition("(")[0]
+    plan = f"{function}_plan"
+    if getattr(type(stage), plan) is not getattr(kind, plan):
+        return ConfigurationError(
+            f"{name} has no {function}: it waits for something, so it defines {plan}, which a "
+            "pipeline runs; put it into one"
+        )
+    return ConfigurationError(
+        f"{name} defines neither {function} nor {plan}; write `def {signature}` in {name}"
+    )

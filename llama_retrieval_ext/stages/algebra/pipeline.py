@@ -15,6 +15,7 @@ from llama_retrieval_ext.ranking import Hit, as_hit
 from llama_retrieval_ext.stages.algebra.ahead import ahead
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refining import refined
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
 from llama_retrieval_ext.stages.algebra.rewrite import Rewrite
 from llama_retrieval_ext.stages.algebra.rewriting import rewritten
@@ -81,7 +82,7 @@ class Pipeline(Retriever):
         )
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
-            hits = yield from step(repr(stage), stage.refine(query, hits))
+            hits = yield from step(repr(stage), refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
             hits = in_order(hits)
         return hits[: query.top_k]

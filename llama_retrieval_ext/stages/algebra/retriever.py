@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.stages.algebra.branches import Branches
     from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-    from llama_retrieval_ext.stages.algebra.refine import Refine
+    from llama_retrieval_ext.stages.algebra.refine import Refine, RefineFunction
 
 _log = logging.getLogger(__name__)
 
@@ -390,7 +390,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             child.embedding = None
         return child
 
-    def __rshift__(self, other: "Refine | BaseNodePostprocessor") -> "Pipeline":
+    def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Pipeline":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there

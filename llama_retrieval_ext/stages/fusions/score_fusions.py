@@ -8,7 +8,12 @@ from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    Fusion,
+    LegRanking,
+    Unscored,
+    Weights,
+)
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
 _SOME_BELOW_ZERO: Final = frozenset(

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from llama_retrieval_ext.arguments import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking, Unscored, Weights
+from llama_retrieval_ext.stages.algebra.fusion import (
+    Fusion,
+    LegRanking,
+    Unscored,
+    Weights,
+)
 from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
 
 

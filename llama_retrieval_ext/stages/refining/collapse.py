@@ -4,12 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, source_of_node
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -53,6 +52,7 @@ class Collapse(Refine):
 
     """
 
+    fast: ClassVar[bool] = True
     size: int = 1
     _: KW_ONLY
     by: str | None = None
@@ -65,9 +65,8 @@ class Collapse(Refine):
                 "by must be the name of a metadata field, got ''; to go by source leave it out"
             )
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
-        """The plan for the hits that stay."""
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that stay."""
         return self.of(hits)
 
     def of(self, ranking: Iterable[H]) -> list[H]:

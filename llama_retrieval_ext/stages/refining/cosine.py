@@ -27,24 +27,22 @@ def matrix(vectors: Sequence[Vector], *, dim: int) -> Matrix:
         DimensionMismatchError: A vector has another length.
         ScoreError: A vector holds something that is no number, or too large a one.
     """
-    rows = np.empty((len(vectors), dim), dtype=np.float32)
-    write_row = struct.Struct(f"{dim}f").pack_into
-    room = rows.data.cast("B")
-    for place, vector in enumerate(vectors):
-        if len(vector) != dim:
+    # Less than half of the time that numpy takes for lists, which is most of MMR's.
+    pack = struct.Struct(f"{dim}f").pack
+    packed: list[bytes] = []
+    try:
+        for vector in vectors:
+            numbers = vector.tolist() if isinstance(vector, np.ndarray) else vector
+            packed.append(pack(*numbers))
+    except (struct.error, OverflowError) as error:
+        place = len(packed)
+        if len(vectors[place]) != dim:
             raise DimensionMismatchError(
-                f"embedding {place} has {len(vector)} dimensions and the query's has {dim}; "
-                "both must come from the same embedding model"
-            )
-        if isinstance(vector, np.ndarray):
-            rows[place] = vector
-            continue
-        try:
-            # A third of the time that numpy takes for a list, which is most of MMR's.
-            write_row(room, place * dim * rows.itemsize, *vector)
-        except (struct.error, OverflowError) as error:
-            raise ScoreError(f"embedding {place} is not made of finite numbers: {error}") from error
-    return rows
+                f"embedding {place} has {len(vectors[place])} dimensions and the query's has "
+                f"{dim}; both must come from the same embedding model"
+            ) from error
+        raise ScoreError(f"embedding {place} is not made of finite numbers: {error}") from error
+    return np.frombuffer(b"".join(packed), dtype=np.float32).reshape(len(vectors), dim)
 
 
 def cosines(rows: Matrix, query: Vector) -> npt.NDArray[np.float64]:

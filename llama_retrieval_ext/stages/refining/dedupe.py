@@ -7,7 +7,6 @@ from enum import Enum
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -64,15 +63,10 @@ class Dedupe(Refine):
         if not 0.0 < self.at_least <= 1.0:
             raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
-        """The plan for the hits that are not repeated."""
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that are not repeated."""
         if self.by is Alike.ID:
             return list(_first(hits, _node_id))
-        # Away from the event loop: this reads every word of every hit.
-        kept: list[Hit] = yield Call(lambda: self._unlike(hits))
-        return kept
-
-    def _unlike(self, hits: Sequence[Hit]) -> list[Hit]:
         if self.by is Alike.CONTENT:
             return list(_first(hits, _content))
         once = list(_first(hits, _node_id))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -31,10 +30,14 @@ class LongContextReorder(Refine):
 
     """
 
-    keeps_order: ClassVar[bool] = False
+    fast: ClassVar[bool] = True
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the same hits in that order."""
-        yield from ()
+    @property
+    def keeps_order(self) -> bool:
+        """It does not."""
+        return False
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the same hits in that order."""
         wanted = hits[: query.top_k]
         return [*wanted[::2], *reversed(wanted[1::2])]

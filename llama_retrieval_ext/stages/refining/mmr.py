@@ -1,14 +1,15 @@
 """Diversity: hits that are relevant and do not repeat each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.arguments import is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.ranking import Hit
@@ -16,6 +17,7 @@ from llama_retrieval_ext.stages.llm.told import told
 from llama_retrieval_ext.stages.refining.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.stages.refining.stored_embeddings import (
     EmbeddingSource,
+    origin_model,
     stored_embeddings,
     text_embeddings,
 )
@@ -37,9 +39,13 @@ class MMR(Reranker):
         top_k: How many to pick, at least 1; None for all, which takes quadratic time: give it when
             more than some hundred hits come in.
         embed_model: The model of the stored embeddings. Embeds the query, and the text of hits
-            whose embedding is not stored. Not needed where queries and hits carry their embeddings.
+            whose embedding is not stored. Not needed where queries and hits carry their embeddings,
+            or the hits come from retrievers that know their model: those of this package over a
+            store, and LlamaIndex's vector retriever.
         store: Where embeddings of hits are looked up that the nodes do not carry: a LlamaIndex
-            vector store, or a function from node ids to a mapping of embeddings.
+            vector store, or a function from node ids to a mapping of embeddings. Not needed for
+            hits of these retrievers, whose embeddings are looked up in their stores, in one request
+            each.
         timeout_s: Seconds it may take; None for as long as the query may.
 
     Raises:
@@ -70,6 +76,8 @@ class MMR(Reranker):
     score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not is_number(self.lambda_mult):
+            raise ConfigurationError(f"lambda_mult must be a number, got {self.lambda_mult!r}")
         maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
         if self.top_k is not None:
             check_top_k(self.top_k)
@@ -77,17 +85,22 @@ class MMR(Reranker):
             of_type(self.embed_model, BaseEmbedding, "embed_model")
         check_timeout(self.timeout_s)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the picks."""
-        stored = yield from stored_embeddings(hits, self.store)
-        missing = [hit for hit in hits if hit.node.node_id not in stored]
-        made: Mapping[str, Vector] = {}
-        if missing:
-            made = yield from text_embeddings(missing, self._model(missing[0]))
+        carried = [hit.node.embedding for hit in hits]
+        bare = [hit for hit, vector in zip(hits, carried, strict=True) if vector is None]
+        known = yield from stored_embeddings(bare, self.store, self.embed_model)
         # An embedding that the query came with is of the model of the stored ones.
-        question = yield from self._question(query if stored else replace(query, embedding=None))
-        known = {**stored, **made}
-        vectors = [known[hit.node.node_id] for hit in hits]
+        is_stored = bool(known) or len(bare) < len(hits)
+        missing = [hit for hit in bare if hit.node.node_id not in known]
+        if missing:
+            known.update((yield from text_embeddings(missing, self._model(missing[0]))))
+        asked = query if is_stored else replace(query, embedding=None)
+        question = yield from self._question(asked, hits)
+        vectors = [
+            known[hit.node.node_id] if vector is None else vector
+            for hit, vector in zip(hits, carried, strict=True)
+        ]
         picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
         return reranked(hits, picks, by="MMR")
 
@@ -100,18 +113,20 @@ class MMR(Reranker):
             lambda_mult=self.lambda_mult,
         )
 
-    def _question(self, query: Query) -> Plan[list[float]]:
-        if query.embedding is None and self.embed_model is None:
-            raise ConfigurationError(
+    def _question(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
+        if query.embedding is not None:
+            return query.embedding
+        model = self.embed_model or origin_model(hits)
+        if model is None:
+            raise _unknown(
                 "MMR has no embedding of the query; pass embed_model= with the model that the "
                 "nodes were embedded with, or queries that carry their embedding"
             )
-        # A model is there, or it is not asked.
-        return (yield from embed(query, self.embed_model))  # type: ignore[arg-type]
+        return (yield from embed(query, model))
 
     def _model(self, hit: Hit) -> BaseEmbedding:
         if self.embed_model is None:
-            raise ConfigurationError(
+            raise _unknown(
                 f"MMR has no embedding of node {hit.node.node_id!r}; pass store= where it can be "
                 "looked up, or embed_model= to embed its text"
             )
@@ -119,3 +134,10 @@ class MMR(Reranker):
 
     def __repr__(self) -> str:
         return told(self)
+
+
+def _unknown(message: str) -> Exception:
+    """The user's mistake, unless a leg has failed, which perhaps has what is missing."""
+    frame = current_frame()
+    has_failed = frame is not None and bool(frame.session.degraded)
+    return ExecutionError(message) if has_failed else ConfigurationError(message)

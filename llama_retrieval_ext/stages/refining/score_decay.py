@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, ordered, score_of
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -42,6 +42,7 @@ class ScoreDecay(Refine):
 
     """
 
+    fast: ClassVar[bool] = True
     key: str
     _: KW_ONLY
     half_life: float
@@ -52,9 +53,8 @@ class ScoreDecay(Refine):
     def __post_init__(self) -> None:
         self._recency()  # checks the arguments
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
-        """The plan for the faded hits."""
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the faded hits, in their new order."""
         recency = self._recency()
         factors = [recency.factor(hit.node.metadata) for hit in hits]
         unread = factors.count(None)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llama_retrieval_ext.arguments import is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, score_of
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -32,13 +32,13 @@ class Threshold(Refine):
 
     """
 
+    fast: ClassVar[bool] = True
     min_score: float
 
     def __post_init__(self) -> None:
         if not is_number(self.min_score):
             raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
-        """The plan for the hits that stay."""
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that stay."""
         return [hit for hit in hits if score_of(hit) >= self.min_score]

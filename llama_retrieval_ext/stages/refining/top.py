@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.ranking import Hit
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -25,12 +25,12 @@ class Top(Refine):
 
     """
 
+    fast: ClassVar[bool] = True
     k: int
 
     def __post_init__(self) -> None:
         check_top_k(self.k)
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:  # noqa: ARG002
-        """The plan for the first ``k``."""
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the first ``k``."""
         return list(hits[: self.k])

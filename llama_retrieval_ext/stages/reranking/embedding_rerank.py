@@ -9,10 +9,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.ranking import Hit, origin_of
 from llama_retrieval_ext.stages.llm.told import told
 from llama_retrieval_ext.stages.refining.cosine import cosines, matrix
-from llama_retrieval_ext.stages.refining.stored_embeddings import text_embeddings
+from llama_retrieval_ext.stages.refining.stored_embeddings import origin_embeddings, text_embeddings
 from llama_retrieval_ext.stages.reranking.reranker import Reranker, check_timeout
 from llama_retrieval_ext.stages.reranking.rescored import reranked
 from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
@@ -23,8 +23,9 @@ class EmbeddingRerank(Reranker):
     """Hits by the cosine of their text's embedding with the query's, both by this model.
 
     Gives hits of different retrievers scores that can be compared. Texts are embedded anew, in one
-    batch: stored embeddings may be of another model. When the model fails, the order stays as it
-    was and the answer is marked degraded.
+    batch: stored embeddings may be of another model. Those in the store of a retriever of this
+    package that has the very same model are looked up instead. When the model fails, the order
+    stays as it was and the answer is marked degraded.
 
     Args:
         embed_model: The embedding model.
@@ -50,11 +51,14 @@ class EmbeddingRerank(Reranker):
             check_top_k(self.top_k)
         check_timeout(self.timeout_s)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the hits by cosine."""
         # An embedding that the query came with is of the retriever's model.
         question = yield from embed(replace(query, embedding=None), self.embed_model)
-        vectors = yield from text_embeddings(hits, self.embed_model)
+        vectors = yield from origin_embeddings(_of_model(hits, self.embed_model), self.embed_model)
+        missing = [hit for hit in hits if hit.node.node_id not in vectors]
+        if missing:
+            vectors.update((yield from text_embeddings(missing, self.embed_model)))
         texts = [vectors[hit.node.node_id] for hit in hits]
         scores: list[float] = yield Call(
             lambda: cosines(matrix(texts, dim=len(question)), question).tolist()
@@ -65,3 +69,9 @@ class EmbeddingRerank(Reranker):
 
     def __repr__(self) -> str:
         return told(self)
+
+
+def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:
+    """The hits from stores that are known to have embeddings of this model."""
+    origins = [(hit, origin_of(hit)) for hit in hits]
+    return [hit for hit, origin in origins if origin is not None and origin.embed_model is model]

@@ -48,8 +48,7 @@ class LLMRerank(Reranker):
         batch_size: How many documents a prompt holds, at least 1. Relevances of different batches
             are compared, so fewer and larger batches are fairer.
         max_characters: How much of each document is shown.
-        timeout_s: Seconds it may take, within half of what is left of the query's time; None for
-            10.
+        timeout_s: Seconds it may take, within what is left of the query's time; None for 10.
         prompt: What the model is told; ``{documents}`` and ``{query}`` are filled in.
 
     Raises:
@@ -79,10 +78,10 @@ class LLMRerank(Reranker):
                 f"got {self.prompt!r}"
             )
         check_timeout(self.timeout_s)
-        writer = LLMWriter(self.llm, timeout_s=self.timeout_s or LLM_TIMEOUT_S)
+        writer = LLMWriter(self.llm, timeout_s=self.timeout_s or LLM_TIMEOUT_S, share=1.0)
         object.__setattr__(self, "_writer", writer)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the hits by relevance."""
         starts = range(0, len(hits), self.batch_size)
         tasks = [

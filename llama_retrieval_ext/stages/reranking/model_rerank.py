@@ -71,7 +71,7 @@ class ModelRerank(Reranker):
             check_top_k(self.top_k)
         check_timeout(self.timeout_s)
 
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the hits by what the model says."""
         texts = [hit.node.get_content(metadata_mode=MetadataMode.LLM) for hit in hits]
         places = list(range(len(hits)))

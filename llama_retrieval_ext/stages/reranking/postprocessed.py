@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
+from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.children import visible
+from llama_retrieval_ext.execution.degraded import note_degraded
 from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, as_hit, node_ids
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.values import ranking_of
+from llama_retrieval_ext.stages.reranking.llama_index_rerank import strict
 from llama_retrieval_ext.stages.reranking.rescored import replaced, with_score
 from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
 
@@ -21,8 +26,19 @@ class Postprocessed(Refine):
     """Any LlamaIndex postprocessor: rerankers, filters, metadata replacement, ...
 
     It gets hits, nodes and a query of its own, because postprocessors change them in place. Its
-    order is kept. When it fails, so does the query: it may be a filter that must not be skipped.
-    For a reranker that may be, use `RerankRetriever` or `RerankChain`.
+    order is kept; of a node that it returns twice the first stays. When it raises, so does the
+    query: it may be a filter that must not be skipped. For a reranker that may be, use
+    `RerankRetriever` or `RerankChain`.
+
+    A postprocessor is taken for a reranker if it has LlamaIndex's setting ``top_n``, if the name of
+    its class contains "Rerank", or if ``score_kind`` declares the scale of its scores. A reranker
+    that returns nothing has failed: the order stays as it was and the answer is marked degraded. It
+    adds nothing: nodes that were not in the ranking are left out, and the answer is marked
+    degraded. Other postprocessors may return nothing, as filters do, or add nodes, as
+    ``PrevNextNodePostprocessor`` does.
+
+    Nothing can follow LlamaIndex's ``LongContextReorder``, as with ours, and it gets no more hits
+    than the query asks for.
 
     Args:
         postprocessor: The postprocessor.
@@ -35,6 +51,7 @@ class Postprocessed(Refine):
 
     Raises:
         ConfigurationError: An argument is of another type.
+        ExecutionError: While a query is answered: the postprocessor returns no list of hits.
         ScoreError: While a query is answered: a score is not finite, or not of its kind.
     """
 
@@ -46,11 +63,30 @@ class Postprocessed(Refine):
         of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
         of_type(self.score_kind, ScoreKind, "score_kind")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    @property
+    def keeps_order(self) -> bool:
+        """Whether it is not LlamaIndex's ``LongContextReorder``."""
+        return not isinstance(self.postprocessor, LongContextReorder)
+
+    @property
+    def reranks(self) -> bool:
+        """Whether the postprocessor is a reranker."""
+        return (
+            self.score_kind is not ScoreKind.UNKNOWN
+            or hasattr(self.postprocessor, "top_n")
+            or "rerank" in self._name.lower()
+        )
+
+    @property
+    def adds(self) -> bool:
+        """Whether the postprocessor may add nodes."""
+        return not self.reranks
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for what the postprocessor makes of the hits."""
-        given = [_own(hit) for hit in hits]
+        given = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
         asked = query.for_child(top_k=query.top_k)
-        worker = self.postprocessor
+        worker = strict(self.postprocessor)
         is_async = (
             type(worker)._apostprocess_nodes is not BaseNodePostprocessor._apostprocess_nodes  # noqa: SLF001
         )
@@ -58,20 +94,36 @@ class Postprocessed(Refine):
             lambda: worker.postprocess_nodes(given, asked),
             (lambda: worker.apostprocess_nodes(given, asked)) if is_async else None,
         )
+        try:
+            ranking = ranking_of(found, f"{self._name}.postprocess_nodes")
+        except ConfigurationError as error:  # a defect of the postprocessor, not of who uses it
+            raise ExecutionError(str(error)) from error
         before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}
         lowest = min((hit.score for hit in hits if hit.score is not None), default=None)
-        added = [hit for hit in found if hit.node.node_id not in before]
-        allowed = {*before, *node_ids(visible(added, query, self._name))}
+        added = self._added([hit for hit in ranking if hit.node.node_id not in before], query)
+        allowed = {*before, *node_ids(added)}
         refined: list[Hit] = []
-        for rank, hit in enumerate(found, start=1):
+        for rank, hit in enumerate(ranking, start=1):
             if hit.node.node_id not in allowed:
                 continue
+            allowed.remove(hit.node.node_id)  # a node that comes again repeats a better one
             if hit.node.node_id in before:
                 refined.append(self._known(hit, rank, *before[hit.node.node_id]))
             else:
                 score = self._score(hit, lowest)
                 refined.append(with_score(as_hit(hit, source=self._name), score, ()))
         return refined
+
+    def _added(self, added: list[NodeWithScore], query: Query) -> list[NodeWithScore]:
+        """Those of the added hits that may stay; what is dropped degrades the answer."""
+        if not self.reranks:
+            return visible(added, query, self._name)
+        if added:
+            note_degraded(
+                self._name,
+                f"it returned {len(added)} nodes that were not in the ranking; they were dropped",
+            )
+        return []
 
     def _known(self, hit: NodeWithScore, rank: int, rank_before: int, before: Hit) -> Hit:
         # Everything but node and score is that of the hit before: rerankers make plain hits anew.

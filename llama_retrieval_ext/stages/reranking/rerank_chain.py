@@ -17,7 +17,8 @@ from llama_retrieval_ext.stages.reranking.rescored import in_order
 class RerankChain(Refine):
     """The ranking of the first reranker that works; of none, the ranking as it came.
 
-    One that fails or is late marks the answer degraded, and the next is tried. Each may take its
+    One that fails, is late or returns nothing marks the answer degraded, and the next is tried. A
+    stage that only leaves hits out, such as `Threshold`, may return nothing. Each may take its
     part of the query's remaining time: half with one to follow, a third with two, so that those
     behind are reached.
 
@@ -49,7 +50,7 @@ class RerankChain(Refine):
         object.__setattr__(self, "rerankers", tuple(map(as_reranker, rerankers)))
         object.__setattr__(self, "timeout_s", timeout_s)
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the first ranking that can be had."""
         known = {hit.node.node_id for hit in hits}
         for place, stage in enumerate(self.rerankers if hits else ()):

@@ -1,43 +1,74 @@
 """`Reranker`: a refinement by something that may fail, and then leaves the order as it was."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 
+from llama_index.core.schema import NodeWithScore
+
 from llama_retrieval_ext.arguments import check_seconds
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.frame import current_frame
 from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit
+from llama_retrieval_ext.stages.algebra.operand import undefined
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refining import EMPTY, checked
+from llama_retrieval_ext.stages.algebra.values import ranking_of
 from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
 
 
 class Reranker(Refine):
     """Orders a ranking anew by means of a model, a store or a service.
 
-    When that fails or is late, the ranking stays as it was and the answer is marked degraded. In a
-    `RerankChain` the next reranker is tried instead. A mistake of the caller, such as a missing
-    model, is raised.
+    When that fails, is late or returns nothing, the ranking stays as it was and the answer is
+    marked degraded. In a `RerankChain` the next reranker is tried instead. A mistake of the caller,
+    such as a missing model, is raised.
+
+    A subclass defines `rerank`, a plain function, which may block; async callers run it in a
+    thread. One with an async client defines `rerank_plan` instead, a generator that yields its
+    calls.
 
     Attributes:
         score_kind: The scale of the scores it gives.
         timeout_s: Seconds it may take; None for as long as the query may.
     """
 
-    # Fields of the subclasses' dataclasses.
-    score_kind: ScoreKind
-    timeout_s: float | None
+    # Fields of our subclasses' dataclasses.
+    score_kind: ScoreKind = ScoreKind.UNKNOWN
+    timeout_s: float | None = None
 
-    @abstractmethod
-    def rerank(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
-        """The plan for the new ranking of at least one hit.
+    @property
+    def reranks(self) -> bool:
+        """It does."""
+        return True
+
+    def rerank(
+        self,
+        query: Query,  # noqa: ARG002 - subclasses use it
+        hits: Sequence[Hit],  # noqa: ARG002 - subclasses use it
+    ) -> Sequence[NodeWithScore]:
+        """Return the new ranking of at least one hit, best first; raise what goes wrong.
+
+        Args:
+            query: The query as the caller asked it.
+            hits: The ranking so far, best first.
+        """
+        raise undefined(self, Reranker, "rerank(self, query, hits)")
+
+    def rerank_plan(
+        self, query: Query, hits: Sequence[Hit]
+    ) -> Plan[Sequence[NodeWithScore] | None]:
+        """The plan for the new ranking of at least one hit; by default one call of `rerank`.
 
         It raises what goes wrong; it returns None when it has noted that itself.
         """
+        found = yield from call(Call(lambda: self.rerank(query, list(hits))))
+        return ranking_of(found, f"{type(self).__name__}.rerank")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the new ranking, or the old one when there is none."""
         if not hits:
             return []
@@ -63,14 +94,9 @@ def attempted(
         share: How much of the query's remaining time it may take.
     """
     name = repr(stage).partition("(")[0]
-    plan: Plan[list[Hit] | None]
-    if isinstance(stage, Reranker):
-        plan = stage.rerank(query, hits)
-        limit_s = _least(timeout_s, stage.timeout_s, _share_s(share))
-    else:
-        plan = stage.refine(query, hits)
-        limit_s = _least(timeout_s, _share_s(share))
-    outcomes: list[Outcome[list[Hit] | None]] = yield Together([Task(name, plan, limit_s)])
+    own_s = stage.timeout_s if isinstance(stage, Reranker) else None
+    task = Task(name, _ranking(stage, query, hits), _least(timeout_s, own_s, _share_s(share)))
+    outcomes: list[Outcome[list[Hit] | None]] = yield Together([task])
     error = outcomes[0].error
     if isinstance(error, MISTAKES):
         raise error
@@ -78,6 +104,21 @@ def attempted(
         note_degraded(name, error)
         return None
     return outcomes[0].result()
+
+
+def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+    plan: Plan[Sequence[NodeWithScore] | None] = (
+        stage.rerank_plan(query, hits)
+        if isinstance(stage, Reranker)
+        else stage.refine_plan(query, hits)
+    )
+    found = yield from plan
+    if found is None and isinstance(stage, Reranker):
+        return None  # and it has said why
+    ranking = checked(stage, found, hits)
+    if not ranking and stage.reranks:
+        raise ExecutionError(EMPTY)
+    return ranking
 
 
 def check_timeout(timeout_s: float | None) -> None:

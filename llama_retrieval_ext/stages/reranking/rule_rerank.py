@@ -9,7 +9,6 @@ from typing import NamedTuple
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, ordered
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -72,13 +71,9 @@ class RuleRerank(Refine):
         if self.recency is not None:
             of_type(self.recency, Recency, "recency", instead="write Recency(key, half_life=...)")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the hits by rules."""
-        # Away from the event loop: this reads every word of every hit.
-        found: list[Hit] = yield Call(lambda: self._ranked(query.query_str, hits))
-        return found
-
-    def _ranked(self, text: str, hits: Sequence[Hit]) -> list[Hit]:
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits by rules."""
+        text = query.query_str
         words = self.tokenizer.query_tokens(text)[:_LONGEST_PHRASE]
         wanted = _Wanted(frozenset(self.tokenizer.query_terms(text)), words)
         return ordered(self._judged(wanted, hit, rank) for rank, hit in enumerate(hits, start=1))

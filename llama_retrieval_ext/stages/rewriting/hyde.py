@@ -33,7 +33,7 @@ class HyDE(HypotheticalDocuments, Rewrite):
 
     """
 
-    def rewrite(self, query: Query) -> Plan[Query]:
+    def rewrite_plan(self, query: Query) -> Plan[Query]:
         """The plan for a query that is embedded together with its imagined answers."""
         if query.embedding is not None or not query.query_str.strip():
             return query

@@ -32,7 +32,7 @@ class HyDEFanOut(HypotheticalDocuments, FanOut):
 
     """
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
+    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
         """The plan for the query and one more for each imagined answer."""
         if not query.query_str.strip():
             return [query]

@@ -60,7 +60,7 @@ class StepBack(FanOut):
         check_prompt(self.prompt)
         object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
+    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
         """The plan for the query and the more general one."""
         text = query.query_str
         if not text.strip():

@@ -16,7 +16,6 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.ranking import node_ids
@@ -37,15 +36,13 @@ from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
 class Say(Rewrite):
     word: str = "please"
 
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         return Query(f"{query.query_str} {self.word}")
 
 
 @dataclass(frozen=True, slots=True)
 class Twice(FanOut):
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        yield from ()
+    def fan_out(self, query: Query) -> list[Query]:
         return [query, Query(f"{query.query_str} again")]
 
 
@@ -386,12 +383,11 @@ def test_a_query_made_anew_still_asks_for_as_many_hits() -> None:
     assert len((Say() >> many).retrieve(Query("query", top_k=20))) == 20
 
 
-class Text(Rewrite):
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
-        return query.query_str  # type: ignore[return-value]
+class Nothing(Rewrite):
+    def rewrite(self, query: Query) -> Query:
+        return None  # type: ignore[return-value]
 
 
 def test_a_rewrite_that_gives_no_query_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match="replace"):
-        (Text() >> tenants).retrieve("query")
+        (Nothing() >> tenants).retrieve("query")

@@ -20,7 +20,6 @@ from llama_retrieval_ext.errors import (
     TooFewLegsError,
 )
 from llama_retrieval_ext.execution.breaker import CircuitBreaker
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Hit, node_ids
@@ -49,8 +48,7 @@ class Broken(Rewrite):
 
     error: Exception
 
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         raise self.error
 
 
@@ -60,8 +58,7 @@ class BrokenFanOut(FanOut):
 
     error: Exception
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        yield from ()
+    def fan_out(self, query: Query) -> list[Query]:
         raise self.error
 
 
@@ -71,15 +68,13 @@ class Wordings(FanOut):
 
     texts: tuple[str, ...]
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        yield from ()
+    def fan_out(self, query: Query) -> list[Query]:
         return [Query(text) for text in self.texts]
 
 
 @dataclass(frozen=True, slots=True)
 class Shout(Rewrite):
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         return Query(query.query_str.upper())
 
 
@@ -89,8 +84,7 @@ class Note(Refine):
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         self.seen.append(query.query_str)
         return list(hits)
 
@@ -255,8 +249,7 @@ def test_refinements_see_the_query_that_was_asked(searched: Searched) -> None:
 
 def test_a_refinement_that_fails_fails_the_query(searched: Searched) -> None:
     class Strict(Refine):
-        def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-            yield from ()
+        def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
             raise LookupError("not allowed to pass")
 
     with pytest.raises(LookupError, match="not allowed"):

@@ -354,3 +354,31 @@ def test_each_leg_can_have_a_scale_of_its_own() -> None:
 def test_a_leg_without_a_scale_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="none for the leg 'y'"):
         WeightedSum(normalise={"x": Normalisation.RANK}).fuse(LEGS)
+
+
+@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@pytest.mark.parametrize(
+    ("weights", "problem"),
+    [
+        ({"vector": -1}, "the weight of leg 'vector' is -1"),
+        ({"vector": math.nan}, "the weight of leg 'vector' is nan"),
+        ({"vector": "much"}, "the weight of leg 'vector' is 'much'"),
+        ((1.0, -1.0), "weight 1 is -1"),
+        ((0.0, 0.0), "all 2 weights are 0"),
+        (0.5, "a mapping by leg name or a list"),
+    ],
+)
+def test_weights_that_can_never_work_are_refused_by_the_fusion_itself(
+    make: Callable[..., Fusion], weights: object, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        make(weights)
+
+
+@pytest.mark.parametrize("make", BY_SCORES, ids=NAMES[1:6])
+def test_hits_without_scores_keep_their_legs_order(make: Callable[..., Fusion]) -> None:
+    bare = {"x": ranking(("z", None), ("a", None), ("m", None))}
+    assert list(scores(make(unscored=Unscored.ZERO).fuse(bare))) == ["z", "a", "m"]
+    beside = {"x": ranking(("k", 2.0), ("j", 1.0)), "y": bare["x"]}
+    found = list(scores(make(unscored=Unscored.ZERO).fuse(beside)))
+    assert [id_ for id_ in found if id_ in "zam"] == ["z", "a", "m"]

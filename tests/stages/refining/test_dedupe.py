@@ -25,7 +25,7 @@ def kept(stage: Dedupe, *rows: Row) -> list[str]:
 
 def test_by_id_the_better_of_two_hits_of_a_node_stays() -> None:
     hits = [as_hit(hit) for hit in FakeRetriever([("a", 0.9), ("b", 0.8), ("a", 0.1)]).hits]
-    found = run(Dedupe(Alike.ID).refine(Query("q"), hits))
+    found = run(Dedupe(Alike.ID).refine_plan(Query("q"), hits))
     assert [(hit.node_id, hit.score) for hit in found] == [("a", 0.9), ("b", 0.8)]
 
 
@@ -54,7 +54,7 @@ def test_hits_without_text_do_not_repeat_each_other(by: Alike) -> None:
         as_hit(NodeWithScore(node=ImageNode(id_=id_, image_url=f"https://x/{id_}"), score=0.5))
         for id_ in "ab"
     ]
-    assert node_ids(run(Dedupe(by).refine(Query("q"), images))) == ["a", "b"]
+    assert node_ids(run(Dedupe(by).refine_plan(Query("q"), images))) == ["a", "b"]
 
 
 def test_nearly_the_same_words_are_the_same() -> None:

@@ -14,6 +14,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import Contribution, Hit, node_ids, ordered, score_of
 from llama_retrieval_ext.stages.algebra.chains import RefineChain
 from llama_retrieval_ext.stages.algebra.refine import Refine
+from llama_retrieval_ext.stages.algebra.refining import refined
 from llama_retrieval_ext.stages.refining.collapse import Collapse
 from llama_retrieval_ext.stages.refining.dedupe import Alike, Dedupe
 from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
@@ -91,7 +92,7 @@ def rankings(draw: st.DrawFn) -> list[Hit]:
 @FEW
 @given(hits=rankings())
 def test_no_id_is_invented_and_none_comes_twice(stage: Refine, hits: list[Hit]) -> None:
-    found = node_ids(run(stage.refine(QUERY, hits)))
+    found = node_ids(run(refined(stage, QUERY, hits)))
     assert set(found) <= set(node_ids(hits))
     assert len(set(found)) == len(found)
 
@@ -100,14 +101,14 @@ def test_no_id_is_invented_and_none_comes_twice(stage: Refine, hits: list[Hit]) 
 @FEW
 @given(hits=rankings())
 def test_reordering_loses_nothing(stage: Refine, hits: list[Hit]) -> None:
-    assert sorted(node_ids(run(stage.refine(QUERY, hits)))) == sorted(node_ids(hits))
+    assert sorted(node_ids(run(refined(stage, QUERY, hits)))) == sorted(node_ids(hits))
 
 
 @pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
 @FEW
 @given(hits=rankings())
 def test_the_result_is_best_first_with_ties_by_id(stage: Refine, hits: list[Hit]) -> None:
-    found = run(stage.refine(QUERY, hits))
+    found = run(refined(stage, QUERY, hits))
     if not isinstance(stage, LongContextReorder):  # the one that leaves the order, on purpose
         assert node_ids(found) == node_ids(ordered(found))
 
@@ -118,9 +119,9 @@ def test_the_result_is_best_first_with_ties_by_id(stage: Refine, hits: list[Hit]
 def test_dropping_keeps_order_and_scores_and_does_it_all_at_once(
     stage: Refine, hits: list[Hit]
 ) -> None:
-    once = run(stage.refine(QUERY, hits))
+    once = run(refined(stage, QUERY, hits))
     assert once == [hit for hit in hits if hit in once]
-    assert run(stage.refine(QUERY, once)) == once
+    assert run(refined(stage, QUERY, once)) == once
 
 
 @pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
@@ -131,14 +132,14 @@ def test_nothing_that_came_in_is_changed_and_sync_equals_async(
 ) -> None:
     before = copy.deepcopy(hits)
     query = Query("annual leave", embedding=None)
-    found = run(stage.refine(query, hits))
+    found = run(refined(stage, query, hits))
     assert asyncio.run(_arun(stage, query, hits)) == found
     assert hits == before
     assert query == QUERY
 
 
 async def _arun(stage: Refine, query: Query, hits: list[Hit]) -> list[Hit]:
-    return await arun(stage.refine(query, hits))
+    return await arun(refined(stage, query, hits))
 
 
 @pytest.mark.parametrize("stage", REORDERING[:-1], ids=names(REORDERING[:-1]))
@@ -147,7 +148,7 @@ async def _arun(stage: Refine, query: Query, hits: list[Hit]) -> list[Hit]:
 def test_the_shares_of_a_hits_contributions_sum_to_its_score(
     stage: Refine, hits: list[Hit]
 ) -> None:
-    for hit in run(stage.refine(QUERY, hits)):
+    for hit in run(refined(stage, QUERY, hits)):
         total = sum(part.share for part in hit.contributions)
         assert total == pytest.approx(score_of(hit), abs=1e-9)
         assert all(isinstance(part, Contribution) for part in hit.contributions)
@@ -157,15 +158,15 @@ def test_the_shares_of_a_hits_contributions_sum_to_its_score(
 @given(rankings(), st.integers(1, 9), st.integers(1, 9))
 def test_two_cuts_are_the_smaller_one(hits: list[Hit], j: int, k: int) -> None:
     twice = RefineChain((Top(j), Top(k)))
-    assert run(twice.refine(QUERY, hits)) == run(Top(min(j, k)).refine(QUERY, hits))
+    assert run(twice.refine_plan(QUERY, hits)) == run(Top(min(j, k)).refine_plan(QUERY, hits))
 
 
 @FEW
 @given(rankings())
 def test_mmr_by_relevance_alone_is_the_order_by_cosine(hits: list[Hit]) -> None:
     model = FakeEmbedding()
-    by_cosine = run(EmbeddingRerank(model).refine(QUERY, hits))
-    found = run(MMR(1.0, embed_model=model).refine(QUERY, by_cosine))
+    by_cosine = run(EmbeddingRerank(model).refine_plan(QUERY, hits))
+    found = run(MMR(1.0, embed_model=model).refine_plan(QUERY, by_cosine))
     assert node_ids(found) == node_ids(by_cosine)
 
 
@@ -173,8 +174,8 @@ def test_mmr_by_relevance_alone_is_the_order_by_cosine(hits: list[Hit]) -> None:
 @given(rankings(), st.integers(1, 8))
 def test_fewer_picks_of_mmr_are_the_first_of_more(hits: list[Hit], top_k: int) -> None:
     model = FakeEmbedding()
-    few = run(MMR(top_k=top_k, embed_model=model).refine(QUERY, hits))
-    assert node_ids(few) == node_ids(run(MMR(embed_model=model).refine(QUERY, hits)))[:top_k]
+    few = run(MMR(top_k=top_k, embed_model=model).refine_plan(QUERY, hits))
+    assert node_ids(few) == node_ids(run(MMR(embed_model=model).refine_plan(QUERY, hits)))[:top_k]
 
 
 @pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))

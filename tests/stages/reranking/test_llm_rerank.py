@@ -9,6 +9,7 @@ from llama_index.core.llms import CompletionResponse
 from llama_index.core.postprocessor import LLMRerank as StockRerank
 from pydantic import PrivateAttr
 
+from llama_retrieval_ext.composite.rerank import RerankRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.ranking import SearchResult, node_ids, score_of
@@ -205,3 +206,23 @@ def test_it_tells_what_it_is() -> None:
     stage = LLMRerank(ScriptedLLM([]), top_k=5)
     assert repr(stage) == "LLMRerank(llm=ScriptedLLM(...), top_k=5)"
     assert stage.score_kind is ScoreKind.PROBABILITY
+
+
+@pytest.mark.parametrize("within", ["stage", "retriever"])
+def test_the_llm_gets_all_of_the_time_that_the_reranker_has(within: str) -> None:
+    llm = ScriptedLLM([(0.25, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])
+    source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
+    if within == "stage":
+        result = (source >> LLMRerank(llm, timeout_s=0.4)).search("annual leave")
+    else:
+        result = RerankRetriever(source, LLMRerank(llm), timeout_s=0.4).search("annual leave")
+    assert (node_ids(result.hits), result.degraded) == (["b", "a"], ())
+
+
+def test_an_llm_that_takes_longer_than_the_reranker_has_costs_no_more_than_that() -> None:
+    llm = ScriptedLLM([(5.0, "Doc: 2, Relevance: 9")])
+    source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
+    started = time.monotonic()
+    result = (source >> LLMRerank(llm, timeout_s=0.2)).search("annual leave")
+    assert time.monotonic() - started < 2
+    assert (node_ids(result.hits), len(result.degraded)) == (["a", "b"], 1)

@@ -97,20 +97,20 @@ def test_a_replaced_text_arrives_and_the_original_stays() -> None:
 
 def test_logits_become_probabilities_and_the_order_stays() -> None:
     stage = Postprocessed(InPlaceReranker(scores={"a": -2.0, "b": 0.0}), score_kind=ScoreKind.LOGIT)
-    found = run(stage.refine(Query("q"), hits()))
+    found = run(stage.refine_plan(Query("q"), hits()))
     assert [hit.node_id for hit in found] == ["b", "a"]
     assert [hit.score for hit in found] == pytest.approx([0.5, 1 / (1 + math.exp(2))])
 
 
 def test_a_logit_that_equals_the_score_before_is_a_logit_all_the_same() -> None:
     stage = Postprocessed(InPlaceReranker(scores={"a": 0.9, "b": 0.8}), score_kind=ScoreKind.LOGIT)
-    found = run(stage.refine(Query("q"), hits()))
+    found = run(stage.refine_plan(Query("q"), hits()))
     assert found[0].score == pytest.approx(1 / (1 + math.exp(-0.9)))
 
 
 def test_what_a_hit_was_before_stays_known() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": 0.1, "b": 0.8}))
-    first, second = run(stage.refine(Query("q"), hits()))
+    first, second = run(stage.refine_plan(Query("q"), hits()))
     assert (first.source, first.priority) == ("x", 1)
     assert [(part.leg, part.rank, part.score, part.share) for part in first.contributions] == [
         ("dense", 1, 0.9, 0.0),
@@ -121,11 +121,11 @@ def test_what_a_hit_was_before_stays_known() -> None:
 
 def test_a_removed_score_is_that_of_before() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": None, "b": None}))
-    assert [hit.score for hit in run(stage.refine(Query("q"), hits()))] == [0.9, 0.8]
+    assert [hit.score for hit in run(stage.refine_plan(Query("q"), hits()))] == [0.9, 0.8]
 
 
 def test_an_added_node_without_a_score_has_the_lowest() -> None:
-    found = run(Postprocessed(Neighbours()).refine(Query("q"), hits()))
+    found = run(Postprocessed(Neighbours()).refine_plan(Query("q"), hits()))
     assert [(hit.node_id, hit.score, hit.source) for hit in found] == [
         ("a", 0.9, "x"),
         ("b", 0.8, "x"),
@@ -136,7 +136,7 @@ def test_an_added_node_without_a_score_has_the_lowest() -> None:
 def test_a_score_that_is_no_number_is_an_error() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": math.nan, "b": 0.1}))
     with pytest.raises(ScoreError):
-        run(stage.refine(Query("q"), hits()))
+        run(stage.refine_plan(Query("q"), hits()))
 
 
 def test_filters_and_reorderings_of_llama_index_do_what_they_do() -> None:
