@@ -218,8 +218,9 @@ class KnowledgeBase(Searchable):
                 is known by its id, and LlamaIndex makes up a random one: to add the same document
                 again, give it an id, or read files with `read_documents`. Documents with random ids
                 and a ``file_path`` in their metadata, as from ``SimpleDirectoryReader``, are known
-                by their file and page, or their number within the file. Nodes belong to the
-                document that ``ref_doc_id`` names, and replace all it had.
+                by their file and page, or their number within the file; parts that a file no longer
+                has stay until `delete`. Nodes belong to the document that ``ref_doc_id`` names, and
+                replace all it had.
             scope: Where the documents belong: a tenant, a knowledge base, or both. It goes into the
                 metadata of the nodes. The same id in another scope is another document.
             show_progress: Whether there is a progress bar, on standard error.

@@ -21,7 +21,7 @@ _LABEL: Final = "page_label"
 _FILE_NAME: Final = "file_name"
 _VERSION_KEYS: Final = ("file_size", "last_modified_date")
 
-_Group: TypeAlias = tuple[object, ...]
+_Group: TypeAlias = tuple[str, str, str]
 
 
 @dataclass
@@ -61,11 +61,8 @@ class ReaderIds:
             self._warn(node)
             return node
         label = node.metadata.get(_LABEL)
-        group = (
-            *(scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)),
-            file,
-            label,
-        )
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
         text = hash(node.text)
         times = occurrences[*group, text]
         occurrences[*group, text] += 1
@@ -97,7 +94,7 @@ class ReaderIds:
 
 def _is_made_up(node: BaseNode) -> bool:
     """Whether a reader of files made a document and let LlamaIndex make up its id."""
-    if not isinstance(node.metadata.get(_FILE_NAME) or node.metadata.get(SOURCE_KEY), str):
+    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
         return False
     try:
         ref = ref_of(node)
@@ -109,6 +106,6 @@ def _is_made_up(node: BaseNode) -> bool:
 def _version_of(document: BaseNode, file: str) -> object:
     try:
         status = Path(file).stat()
-    except OSError:  # it is elsewhere: the reader may have said how it was
+    except (OSError, ValueError):  # it is elsewhere: the reader may have said how it was
         return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
     return status.st_mtime_ns, status.st_size

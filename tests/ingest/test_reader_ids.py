@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -86,6 +87,14 @@ def test_the_same_file_in_another_scope_is_another_document(kb: KnowledgeBase) -
         kb.add([section("Leave")], scope=Scope(tenant), show_progress=False)
     assert len(kb.documents()) == 2
     assert {each.document_id for each in kb.documents()} == {"/far/a.md_part_0"}
+
+
+@pytest.mark.parametrize("odd", [{"page_label": ["1"]}, {"tenant_id": {"a": 1}}])
+def test_odd_metadata_do_no_harm(kb: KnowledgeBase, odd: dict[str, Any]) -> None:
+    for _ in range(2):
+        report = kb.add([section("Leave", **odd), section("x", "a\0b", **odd)], show_progress=False)
+        assert list(report.failures) == [key for key in report.failures if "\0" in key]
+    assert len(kb.documents()) == 1
 
 
 def test_where_a_document_cannot_be_recognised_there_is_one_warning(kb: KnowledgeBase) -> None:

@@ -9,7 +9,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.text.stemming import word_stemmer
 from llama_retrieval_ext.text.tokenizer import StopWords, Tokenizer
 
@@ -87,11 +87,12 @@ def check_names(given: Mapping[str, object]) -> None:
     """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured.
 
     Raises:
-        ConfigurationError: There is one.
+        ArgumentError: There is one.
+        ConfigurationError: One cannot be honoured.
     """
     unknown = sorted(given.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
     if unknown:
-        raise ConfigurationError(
+        raise ArgumentError(
             f"BM25Retriever has no argument {', '.join(unknown)}; the number of hits is top_k, "
             "the way text is cut is tokenizer, metadata conditions are filters"
         )

@@ -68,5 +68,5 @@ def test_a_size_that_is_no_number_of_hits_is_refused(size: Any) -> None:
 
 
 def test_an_empty_field_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="to go by document leave it out"):
+    with pytest.raises(ConfigurationError, match="to go by source leave it out"):
         Collapse(by="")
