@@ -66,6 +66,9 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
             ConfigurationError: It can not.
         """
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def select(
         self,
         query: Query,  # noqa: ARG002 - subclasses use it

@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -195,7 +195,7 @@ class Fusion(Operand, ABC):
         return resolved_weights(own, names, ())
 
     def __repr__(self) -> str:
-        return concise_repr(self)
+        return concise_repr(self) if is_dataclass(self) else super().__repr__()
 
     def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.stages.algebra.composing import then  # noqa: PLC0415 - it knows all kinds

@@ -14,6 +14,9 @@ class Operand(CheckedArguments):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     # For a type checker nothing fits in front unless a subclass says so.
     if not TYPE_CHECKING:
 
