@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.arguments import check_count, check_seconds, checked_arguments
+from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 

@@ -10,26 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, Unscored
+from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.algebra.branches import branches
-from llama_retrieval_ext.stages.algebra.fused import Fused
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain, Unscored
-from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.refine import Refine
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.fusions.borda import Borda
-from llama_retrieval_ext.stages.fusions.consensus import Consensus
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ, Max
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stages.refining.threshold import Threshold
-from llama_retrieval_ext.stages.refining.top import Top
-from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.stages.fusion import (
+    RRF,
+    Borda,
+    CombMNZ,
+    Consensus,
+    DistributionBased,
+    Max,
+    RelativeScore,
+    WeightedSum,
+)
+from llama_retrieval_ext.stages.selection import Threshold, Top
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from tests.quick import examples
 
 Ranking = list[tuple[str, float]]

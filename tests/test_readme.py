@@ -7,9 +7,8 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import RRF, open_store
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quickstart import QUESTIONS
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
+from llama_retrieval_ext.stores.open import backend_for
 from tests.ingest.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.copying import copy
 from llama_retrieval_ext.cli.documents import delete, info, list_, show
 from llama_retrieval_ext.cli.ingest import ingest
+from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
-from llama_retrieval_ext.cli.remove import remove
 from llama_retrieval_ext.cli.search import search
 from llama_retrieval_ext.errors import RetrievalExtError
 

@@ -11,8 +11,8 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_passage
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.cli.output import counted, say, say_table, three_digits
-from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:

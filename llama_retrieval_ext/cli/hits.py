@@ -7,13 +7,14 @@ from rich.text import Text
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.output import (
     console,
+    matched_spans,
     one_line,
+    quote,
     say,
     say_table,
     say_wrapped,
     three_digits,
 )
-from llama_retrieval_ext.cli.quote import matched_spans, quote
 
 _INDENT = 4
 _QUOTED_LINES = 3

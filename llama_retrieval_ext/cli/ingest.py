@@ -8,10 +8,10 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
-from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.trace import describe
+from llama_retrieval_ext.results import describe
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.readers import Reading

@@ -1,20 +1,85 @@
 """`llama-retrieval quickstart`: retrieval at work, on samples or on the user's own files."""
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.comparison import DEPTH, Comparison, best_passages, compare
 from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
+from llama_retrieval_ext.cli.options import EmbedModel, Place
 from llama_retrieval_ext.cli.output import say, say_table, three_digits
-from llama_retrieval_ext.cli.place import EmbedModel, Place
-from llama_retrieval_ext.cli.program import five_lines, opening_lines
 from llama_retrieval_ext.errors import ConfigurationError
+
+DEPTH = 10
+"""How many passages each retriever returns."""
+_SHOWN = 3
+_RANK_CELLS = 2
+_SCORE_CELLS = 6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several retrievers answer to one question.
+
+    Attributes:
+        question: What was asked.
+        results: The answer of each retriever, by its name.
+    """
+
+    question: str
+    results: "Mapping[str, ext.SearchResult]"
+
+    def header(self) -> list[str]:
+        """The head of the table: a column for each retriever, with its time."""
+        return ["document", *(f"{name} {_took(each)}" for name, each in self.results.items())]
+
+    def rows(self) -> Iterator[list[str]]:
+        """A row for each document that is among the best of a retriever: rank and score in each.
+
+        A document counts with its best passage. The order is that of the last retriever.
+        """
+        columns = [best_passages(each) for each in self.results.values()]
+        documents = dict.fromkeys(
+            name for column in reversed(columns) for name in list(column)[:_SHOWN]
+        )
+        for name in documents:
+            yield [name, *(_cell(column, name) for column in columns)]
+
+
+def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
+    """Ask vector, keyword and hybrid search."""
+    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
+    asked: dict[str, ext.SearchResult] = {
+        mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
+    }
+    return Comparison(question, asked)
+
+
+def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
+    """The best hit of each document, best document first, by the document's id."""
+    best: dict[str, ext.Hit] = {}
+    for hit in result.hits:
+        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
+    return best
+
+
+def _took(result: "ext.SearchResult") -> str:
+    seconds = None if result.trace is None else result.trace.duration_s
+    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
+    if name not in column:
+        return f"{'-':>{_RANK_CELLS}}"
+    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
+    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
+
 
 QUESTIONS = (
     "How do I catch an exception and handle it?",
@@ -161,3 +226,70 @@ def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
 def _show_program(program: str) -> None:
     say("\nThe same in five lines of Python", style="bold")
     say(program)
+
+
+_OF_SAMPLES = """\
+from llama_retrieval_ext import {names}
+from llama_retrieval_ext.samples.python_topics import python_topics
+kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
+kb.add(python_topics())
+print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+_OF_FILES = """\
+from llama_retrieval_ext import {names}, read_documents
+documents = read_documents({paths})
+kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
+kb.add(documents)
+print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+_OF_KNOWLEDGE_BASE = """\
+from llama_retrieval_ext import {names}
+kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
+retriever = kb.retriever("hybrid", top_k=3)
+for hit in retriever.retrieve({question}):
+    print(hit.score, hit.text)"""
+
+
+def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
+    """Python that answers a question from the English samples, or from files and folders.
+
+    Args:
+        question: The question.
+        paths: Files and folders; none for the samples.
+        embed_model: Notation of the embedding model.
+
+    Examples:
+        >>> print(five_lines("What is a tuple?").splitlines()[-1])
+        print(kb.retriever("hybrid", top_k=3).retrieve("What is a tuple?")[0].text)
+
+    """
+    program = _OF_FILES if paths else _OF_SAMPLES
+    literals = [_literal(str(path)) for path in paths]
+    return program.format(
+        paths=literals[0] if len(literals) == 1 else f"[{', '.join(literals)}]",
+        question=_literal(question),
+        **_model(embed_model),
+    )
+
+
+def opening_lines(question: str, url: str, embed_model: str) -> str:
+    """Python that answers a question from a knowledge base that exists.
+
+    Examples:
+        >>> print(opening_lines("What is a tuple?", "embedded:./kb", "openai:m").splitlines()[1])
+        kb = KnowledgeBase.open("embedded:./kb", embed_model="openai:m", must_exist=True)
+
+    """
+    return _OF_KNOWLEDGE_BASE.format(
+        question=_literal(question), url=_literal(url), **_model(embed_model)
+    )
+
+
+def _model(embed_model: str) -> dict[str, str]:
+    """The model as Python, and the names to import."""
+    if embed_model == "local":
+        return {"model": "LocalEmbedding()", "names": "KnowledgeBase, LocalEmbedding"}
+    return {"model": _literal(embed_model), "names": "KnowledgeBase"}
+
+
+def _literal(text: str) -> str:
+    # As repr, but always in the quotes that the rest of the program has.
+    return json.dumps(text, ensure_ascii=False)

@@ -8,8 +8,8 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_contributions, show_hits
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.cli.output import say, say_aside
-from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     Each hit has its rank, score and document, and in parentheses its rank in each leg.
     """
     # LlamaIndex takes two seconds to import, which --help need not.
-    from llama_retrieval_ext.cli.filter_notation import parse_filter_options  # noqa: PLC0415
+    from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
 
     if not query.strip():
         raise ConfigurationError("the query is empty; write what to look for")
@@ -92,7 +92,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Place) -> None:
-    from llama_retrieval_ext.cli.filter_hint import filter_hints  # noqa: PLC0415
+    from llama_retrieval_ext.cli.filter_syntax import filter_hints  # noqa: PLC0415
 
     fields = kb.metadata_fields(scope=place.scope, sample=_SAMPLE)
     n_passages = min(_SAMPLE, kb.count(scope=place.scope))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from llama_retrieval_ext.stages.algebra.shape import children_of, label_of, leg_names_of
+from llama_retrieval_ext.pipeline.tree import children_of, label_of, leg_names_of
 
 
 def outline(retriever: object) -> str:

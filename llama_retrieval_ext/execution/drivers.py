@@ -1,19 +1,27 @@
-"""Carries out plans: `run` with threads, `arun` on an event loop."""
+"""Carries out plans: `run` with threads, `arun` on an event loop.
+
+Threads for legs: as many as are busy, and never in the way of the interpreter's exit.
+
+The pools of ``concurrent.futures`` do not fit: a bounded one deadlocks when composites nest, one
+leg that hangs takes a worker for good, and the interpreter waits for it at exit.
+"""
 
 import asyncio
 import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeAlias, TypeVar
 
-from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError
-from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
-from llama_retrieval_ext.execution.pool import pool
+from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
+from llama_retrieval_ext.execution.context import Frame, Session, current_frame, entered
+from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
 
@@ -207,3 +215,94 @@ def _in_context(function: Callable[[], T]) -> Callable[[], T]:
     """The function in a copy of the current context, which traces and spans need."""
     context = copy_context()
     return lambda: context.run(function)
+
+
+_Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+_IDLE_S = 20.0
+
+
+class DaemonPool:
+    """An unbounded pool of daemon threads that are used again while they are idle."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all threads: a forked child has none of its parent's."""
+        self._lock = Lock()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._idle = 0
+
+    def submit(self, function: Callable[[], T]) -> "Future[T]":
+        """Run a function in a thread of its own, at once."""
+        future: Future[T] = Future()
+        with self._lock:
+            reuse = self._idle > 0
+            self._idle -= reuse
+        if reuse:
+            self._jobs.put((future, function))
+        else:
+            Thread(target=self._work, args=([(future, function)],), daemon=True).start()
+        return future
+
+    def _work(self, first: list[_Job]) -> None:
+        job: _Job | None = first.pop()  # a thread keeps its arguments for as long as it lives
+        while job is not None:
+            _run(*job)
+            del job  # an idle thread must keep neither the function nor its result alive
+            job = self._next()
+
+    def _next(self) -> _Job | None:
+        with self._lock:
+            self._idle += 1
+        try:
+            return self._jobs.get(timeout=_IDLE_S)
+        except Empty:
+            with self._lock:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+        return self._jobs.get()  # every idle thread is promised a job, so one is on its way
+
+
+def _run(future: "Future[T]", function: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except StopIteration as stop:
+        # As in a generator: asyncio's futures refuse it, and whoever waits would wait for ever.
+        error = RuntimeError("a leg raised StopIteration")
+        error.__cause__ = stop
+        future.set_exception(error)
+    except BaseException as error:  # noqa: BLE001 - it is handed on, not swallowed
+        future.set_exception(error)
+
+
+# The one piece of module state: threads belong to the process, not to a retriever.
+pool = DaemonPool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.reset)
+
+
+# Raised for a store without its async client, or a parameter with another name. A source that
+# cannot be reached raises none of them, and is not called a second time.
+_NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError)
+
+
+async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
+    """Return what the async way gives, or the blocking way in a thread if there is no async way.
+
+    Args:
+        attempt: The async way. An error that says that it cannot work leads to ``blocking``; any
+            other is raised.
+        blocking: The blocking way; its error, if any, is raised.
+    """
+    try:
+        return await attempt()
+    except RetrievalExtError:
+        raise
+    except _NO_ASYNC:
+        context = copy_context()
+        return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))

@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 
-from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Session, current_frame
+from llama_retrieval_ext.execution.context import Session, current_frame
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
 
 _WORTH_A_BATCH = 2

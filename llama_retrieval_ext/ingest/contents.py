@@ -1,15 +1,14 @@
 """`Contents`: what a knowledge base has, as its store and its ledger say together."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.ingest.batching import stored_nodes
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
 from llama_retrieval_ext.query import Scope, source_in
-from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters
 
 _TYPES = {
     str: "str",
@@ -91,3 +90,27 @@ def _within(filters: MetadataFilters, scope: Scope) -> MetadataFilters:
 
 def _start_of(node: BaseNode) -> int:
     return getattr(node, "start_char_idx", None) or 0
+
+
+# In memory at once, each with its embedding, and in one request.
+_MANY_NODES = 1000
+
+
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The same documents, about a thousand nodes at a time."""
+    batch: list[Entry] = []
+    weight = 0
+    for entry in entries:
+        batch.append(entry)
+        weight += entry.n_nodes
+        if weight >= _MANY_NODES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def stored_nodes(store: BasePydanticVectorStore, ids: Sequence[str]) -> Iterator[BaseNode]:
+    """The nodes with these ids, in their order; those that are not there are left out."""
+    for start in range(0, len(ids), _MANY_NODES):
+        yield from store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 
 from llama_retrieval_ext.ingest.ledger import Ledger
-from llama_retrieval_ext.ingest.location import Location
-from llama_retrieval_ext.ingest.place import BY_TENANT
-from llama_retrieval_ext.stores.embedded.disk import bytes_on_disk
+from llama_retrieval_ext.ingest.storage import BY_TENANT
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
+from llama_retrieval_ext.urls import Location
 
 
 @dataclass(frozen=True, slots=True)

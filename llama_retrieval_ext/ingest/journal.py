@@ -14,9 +14,9 @@ from enum import StrEnum
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DuplicateNodeError
-from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_to_text
+from llama_retrieval_ext.ingest.ledger import Database
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
 class Outcome(StrEnum):

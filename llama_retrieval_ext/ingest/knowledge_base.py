@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import check_count, checked_call, of_type
+from llama_retrieval_ext.checks import check_count, checked_call, of_type
 from llama_retrieval_ext.embeddings.resolve import (
     embed_model_dimension,
     embed_model_name,
@@ -21,21 +21,24 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
-from llama_retrieval_ext.ingest.addition import Addition, Workshop
-from llama_retrieval_ext.ingest.batching import batches
-from llama_retrieval_ext.ingest.contents import Contents
-from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
+from llama_retrieval_ext.ingest.add import Addition, Workshop
+from llama_retrieval_ext.ingest.contents import Contents, batches
 from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
-from llama_retrieval_ext.ingest.ledger import Entry, Ledger, StoredDocument, StoredSource
-from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
-from llama_retrieval_ext.ingest.place import Place, Setup, open_place
-from llama_retrieval_ext.ingest.removal import remove_knowledge_base
+from llama_retrieval_ext.ingest.ledger import Entry, Ledger, Manifest, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.ingest.scope_guard import GuardedBackend
 from llama_retrieval_ext.ingest.searching import Searchable
-from llama_retrieval_ext.ingest.splitting import Splitter
+from llama_retrieval_ext.ingest.storage import (
+    Place,
+    Setup,
+    open_place,
+    opened_ledger,
+    remove_knowledge_base,
+    writer_of,
+)
+from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

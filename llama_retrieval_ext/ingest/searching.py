@@ -1,27 +1,120 @@
 """`Searchable`: the part of a knowledge base that answers queries, in LlamaIndex's words too."""
 
+import difflib
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import checked_call, one_top_k
-from llama_retrieval_ext.basic.store_retriever import StoreRetriever
+from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.retrievers import Kind, Wanted, build_retriever
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.algebra.fusion import Fusion
-from llama_retrieval_ext.stages.refining.collapse import Collapse
-from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.engine.backend import Backend
 
-# LlamaIndex's engines take a second to import, which a search need not.
 if TYPE_CHECKING:
     from llama_index.core.chat_engine.types import BaseChatEngine
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
+
+
+Kind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a retriever is to be set up."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str
+
+
+def build_retriever(
+    kind: str, wanted: Wanted, *, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    """A retriever over a knowledge base.
+
+    Raises:
+        ConfigurationError: There is no such kind, or it cannot be set up so.
+    """
+    if kind not in list(_KINDS):
+        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigurationError(
+            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
+        )
+    options = (wanted.fusion, wanted.alpha, wanted.candidates, wanted.pushdown or None)
+    if kind != "hybrid" and any(option is not None for option in options):
+        raise ConfigurationError(
+            "fusion, alpha, candidates and pushdown are for 'hybrid', which has two rankings to "
+            f"fuse; {kind!r} has one"
+        )
+    return _KINDS[kind](wanted, backend, embed_model)
+
+
+def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    return VectorRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+
+
+def _keyword(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    made = KeywordRetriever(
+        backend,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+    made.embed_model = embed_model  # for stages behind it, such as MMR
+    return made
+
+
+def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+    return HybridRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        fusion=wanted.fusion,
+        alpha=wanted.alpha,
+        candidates=CANDIDATES if wanted.candidates is None else wanted.candidates,
+        pushdown=wanted.pushdown,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+
+
+_KINDS: Mapping[str, Callable[[Wanted, Backend, BaseEmbedding], StoreRetriever]] = {
+    "vector": _vector,
+    "keyword": _keyword,
+    "hybrid": _hybrid,
+}
 
 
 class Searchable:

@@ -19,19 +19,18 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.execution.thread_fallback import awaited_or_in_thread
-from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.stores.backend import (
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.filters import Condition, as_metadata_filters, matches, simplified
+from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
     Capabilities,
     Found,
+    OneByOne,
     ScoreRange,
     Search,
 )
-from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
-from llama_retrieval_ext.stores.one_by_one import OneByOne
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 

@@ -5,15 +5,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stores.backend import Backend, Found, Search, fusing
-from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, NativeFusion
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Backend, Found, Search, fusing
+from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 # Engines calculate in 32 bits.
 TOLERANCE = 1e-6
@@ -22,7 +21,7 @@ _BY_DISTRIBUTION = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchCase:
     """A hybrid search: what both legs look for, and which nodes count."""
 
     embedding: Sequence[float]
@@ -69,7 +68,7 @@ def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSe
             yield FusedSearch(fusion, pair, candidates)
 
 
-def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> None:
+def assert_fusion_agrees(backend: Backend, asked: SearchCase, how: FusedSearch) -> None:
     """Fail unless the engine's ranking is one that our fusion of both legs can give.
 
     Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
@@ -111,11 +110,11 @@ def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> No
             assert total[id_].low <= worst + slack[id_], (id_, total[id_], worst, how)
 
 
-def _dense(backend: Backend, asked: Asked) -> list[Found]:
+def _dense(backend: Backend, asked: SearchCase) -> list[Found]:
     return run(call(backend.dense(asked.embedding, _all(asked.search))))
 
 
-def _keyword(backend: Backend, asked: Asked) -> list[Found]:
+def _keyword(backend: Backend, asked: SearchCase) -> list[Found]:
     return run(call(backend.keyword(asked.text, _all(asked.search))))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Run = Callable[..., "CompletedProcess[str]"]
 

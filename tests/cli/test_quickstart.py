@@ -10,10 +10,8 @@ import openpyxl
 import pytest
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.cli.comparison import best_passages, compare
 from llama_retrieval_ext.cli.demonstration import samples
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quickstart import QUESTIONS
+from llama_retrieval_ext.cli.quickstart import QUESTIONS, best_passages, compare, five_lines
 from tests.ingest.test_readers import write_pdf
 
 Shown = subprocess.CompletedProcess[str]

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from llama_retrieval_ext.cli.quote import matched_spans, quote
+from llama_retrieval_ext.cli.output import matched_spans, quote
 
 
 @pytest.mark.parametrize(

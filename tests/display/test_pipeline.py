@@ -23,8 +23,7 @@ from llama_retrieval_ext import (
     branches,
 )
 from llama_retrieval_ext.filters import describe_filters
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 
 ACME = Scope("acme")
 RECENT = MetadataFilters(

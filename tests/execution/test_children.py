@@ -13,16 +13,15 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

@@ -13,14 +13,14 @@ from llama_retrieval_ext.errors import (
     ExecutionError,
     TooFewLegsError,
 )
+from llama_retrieval_ext.execution.context import Frame, Session
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.effects import Call, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import (
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,
     HangingRetriever,

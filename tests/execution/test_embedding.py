@@ -8,15 +8,14 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

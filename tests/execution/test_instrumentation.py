@@ -12,12 +12,11 @@ from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
-from llama_retrieval_ext.testing.recording import Recording, SeenSpan, recorded
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.instrumentation import Recording, SeenSpan, recorded
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

@@ -18,13 +18,13 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.breaker import CircuitBreaker
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import (
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,
     FlakyRetriever,

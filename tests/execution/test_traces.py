@@ -7,17 +7,14 @@ import pytest
 from llama_index.core.schema import NodeWithScore, QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
+from llama_retrieval_ext.execution.context import Frame, Session, current_frame, entered, step
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.results import Hit, SearchResult, Trace
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

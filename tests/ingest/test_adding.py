@@ -14,8 +14,8 @@ from llama_index.core.schema import (
 )
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]
 LONG = " ".join(f"Sentence number {number} is about leave." for number in range(200))

@@ -16,15 +16,15 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.location import Location
-from llama_retrieval_ext.ingest.retrievers import Kind
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.opening import open_store
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
 from tests.ingest.conftest import PickyEmbedding
 from tests.ingest.engines import SERVERS, place
 

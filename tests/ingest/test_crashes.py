@@ -17,17 +17,12 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.ingest.companion.companion import Companion
-from llama_retrieval_ext.ingest.companion.mirror import Mirror
-from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
-from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.journal import Journal, Outcome
-from llama_retrieval_ext.ingest.ledger import Ledger
-from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.schema import SCHEMA
-from llama_retrieval_ext.ingest.write_lock import WriteLock
-from llama_retrieval_ext.ingest.writing import Writer
+from llama_retrieval_ext.ingest.ledger import SCHEMA, Database, Ledger, Manifest
+from llama_retrieval_ext.ingest.records import Companion
+from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
+from llama_retrieval_ext.ingest.write import WriteLock, Writer
 
 
 class Killed(BaseException):

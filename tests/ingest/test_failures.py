@@ -21,8 +21,8 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.retrievers import Kind
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.ingest.searching import Kind
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]
 

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.writing import Writer
+from llama_retrieval_ext.ingest.write import Writer
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.ingest.engines import EMBEDDED

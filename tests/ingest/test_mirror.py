@@ -8,13 +8,11 @@ import pytest
 from llama_index.core.schema import BaseNode, TextNode
 
 from llama_retrieval_ext.errors import ModelMismatchError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.ingest.companion.companion import Companion
-from llama_retrieval_ext.ingest.companion.mirror import Mirror
-from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
-from llama_retrieval_ext.ingest.companion.records import SLICE
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.journal import Journal
-from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.ledger import Manifest
+from llama_retrieval_ext.ingest.records import SLICE, Companion
+from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
 
 LONG = "x" * (3 * SLICE + 1)
 

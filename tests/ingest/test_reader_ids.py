@@ -13,7 +13,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import UnstableIdWarning
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.test_readers import write_pdf
 
 

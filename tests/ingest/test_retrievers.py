@@ -7,18 +7,17 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ScopeRequiredError,
     UnsupportedModeError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.retrievers import Kind
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DuplicateNodeError,
@@ -13,9 +12,10 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.retrievers import Kind
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme"), Scope("globex")

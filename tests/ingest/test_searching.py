@@ -10,8 +10,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.stages.selection import Collapse
 
 YEAR = MetadataFilters.from_dicts([{"key": "year", "value": 2024}])
 

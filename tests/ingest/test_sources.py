@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.ingest.companion.companion import Companion
-from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.retrievers import Kind
+from llama_retrieval_ext.ingest.records import Companion
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.refining.collapse import Collapse
-from llama_retrieval_ext.stores.opening import open_store
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.open import open_store
 from tests.ingest.engines import BESIDE, EMBEDDED
 
 Open = Callable[..., KnowledgeBase]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.errors import StoreError
-from llama_retrieval_ext.stores.opening import open_store
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.stores.open import open_store
 from tests.ingest.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 

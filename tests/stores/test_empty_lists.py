@@ -15,9 +15,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.stores.backend import Backend
-from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled
 

@@ -18,7 +18,6 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -26,15 +25,16 @@ from llama_retrieval_ext.errors import (
     ScoreError,
     UnsupportedFilterError,
 )
+from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import Found, Search
 from llama_retrieval_ext.stores.generic import GenericBackend
-from llama_retrieval_ext.stores.opening import source_of
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Asked = Callable[[GenericBackend, Search], list[Found]]
 EN = Compare("lang", FilterOperator.EQ, "en")

@@ -8,14 +8,18 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Capabilities,
+    Found,
+    ScoreRange,
+    Search,
+)
+from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS, BackendContract
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 
 
 class TestFullBackend(BackendContract):

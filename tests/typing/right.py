@@ -9,18 +9,15 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.branches import Branches, Unfused, branches
+from llama_retrieval_ext.pipeline.fusion import FusionChain
+from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.branches import Branches, Unfused, branches
-from llama_retrieval_ext.stages.algebra.fused import Fused
-from llama_retrieval_ext.stages.algebra.fusion import FusionChain
-from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.refine import Refine
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Top
 
 
 def right(

@@ -7,13 +7,12 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 import llama_retrieval_ext
 from llama_retrieval_ext import HybridRetreiver  # wrong
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import branches
-from llama_retrieval_ext.stages.algebra.fused import Fused
-from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.selection import Top
 
 
 def wrong(

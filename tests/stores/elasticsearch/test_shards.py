@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
-from llama_retrieval_ext.stores.elasticsearch.manifest import Asked
-from llama_retrieval_ext.stores.elasticsearch.mapping import index_body
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.elasticsearch.index import Asked, IndexParams, index_body
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
 from tests.stores.elasticsearch.conftest import ALONE
 
 QUERY = Query("word", embedding=[1.0, 0.0])

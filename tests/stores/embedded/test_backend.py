@@ -5,13 +5,18 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search, dense_and_keyword
-from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Found,
+    ScoreRange,
+    Search,
+    dense_and_keyword,
+)
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 MODEL = FakeEmbedding()
 

@@ -26,7 +26,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 WORDS = ["annual", "leave", "sick", "report", "year", "office", "canteen", "travel", "rule", "law"]
 DIMENSION = 8

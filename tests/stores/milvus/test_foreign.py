@@ -11,15 +11,15 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BM25BuiltInFunction
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import ScoreRange, Search
-from llama_retrieval_ext.stores.milvus.foreign_backend import ForeignBackend
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.milvus.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 

@@ -22,9 +22,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.stores.milvus.opening import open_milvus
+from llama_retrieval_ext.stores.milvus.open import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Opened = Callable[..., MilvusStore]

@@ -9,9 +9,9 @@ from llama_index.core.schema import BaseNode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Asked, Found, Search
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.engine.backend import Asked, Found, Search
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids

@@ -8,8 +8,6 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -19,10 +17,12 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.backend import ScoreRange, Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
-from llama_retrieval_ext.stores.qdrant.opening import backend_of
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search, dense_and_keyword
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.open import backend_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids
 

@@ -15,9 +15,8 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Search, dense_and_keyword
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from tests.stores.qdrant.places import PLACES, place
 
 PIECES = [

@@ -24,10 +24,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.backend import Found, Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.opening import backend_of, open_qdrant
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Found, Search, dense_and_keyword
+from llama_retrieval_ext.stores.qdrant.open import backend_of, open_qdrant
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open

@@ -25,12 +25,11 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import ScoreRange, Search
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
 

@@ -6,12 +6,11 @@ import pytest
 from llama_index.core.schema import TextNode
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Search, dense_and_keyword
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.foreign_stores import foreign_store, nodes_with_uuids
 
 MODEL = FakeEmbedding()
