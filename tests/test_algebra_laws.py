@@ -14,7 +14,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, Unscored
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
@@ -298,7 +298,7 @@ def test_what_composing_gives_is_what_the_classes_give() -> None:
     a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
     assert type(a >> Top(3)) is Pipeline
     assert type(Say("x") >> a) is Pipeline
-    assert type((a | b) >> RRF()) is Fused
+    assert type((a | b) >> RRF()) is FusionRetriever
     assert type((a | b) >> (RRF() >> Top(3))) is Pipeline
     assert type(RRF() >> Top(3)) is FusionChain
     flat = Say("x") >> (Say("y") >> a >> Top(3)) >> Top(2)

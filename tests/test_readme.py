@@ -54,7 +54,7 @@ def test_the_tables_of_engines_say_what_the_backends_declare(
 ) -> None:
     start(engine, request)
     with place(engine, tmp_path, request) as url, open_store(url) as store:
-        has = backend_for(store).capabilities
+        has = backend_for(store).features
     declared = {
         "vector and keyword search in one request": has.one_round_trip,
         "MMR in the engine (LlamaIndex's mode `MMR`)": has.mmr,

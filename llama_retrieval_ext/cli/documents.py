@@ -11,7 +11,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_passage
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import counted, say, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -39,7 +39,7 @@ def list_(
 
     A document that comes from no file is listed by its id.
     """
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         sources = opened.sources(scope=place.scope)
     if as_json:
@@ -65,7 +65,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         name, nodes = _apply(opened.get, source, opened, place)
     if as_json:
@@ -97,7 +97,7 @@ def delete(
 
     Without --tenant or --kb-id, only what belongs to none.
     """
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         for source in sources:
             name, gone = _apply(opened.delete, source, opened, place)
@@ -111,7 +111,7 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Show engine, embedding model, counts and size of a knowledge base."""
-    with Place(kb, embed_model).reopen(needs_scope=False) as opened:
+    with Target(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say(json.dumps(asdict(facts), ensure_ascii=False, indent=2))
@@ -177,7 +177,7 @@ def _node_as_json(node: "BaseNode") -> dict[str, object]:
 
 
 def _apply(
-    action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Place
+    action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Target
 ) -> tuple[str, T]:
     """The name of a source and what an action on it returns; a path may be relative to here."""
     for name in dict.fromkeys([source, str(Path(source).expanduser().resolve())]):
@@ -187,7 +187,7 @@ def _apply(
     raise _unknown(kb, source, place)
 
 
-def _unknown(kb: "ext.KnowledgeBase", source: str, place: Place) -> ConfigurationError:
+def _unknown(kb: "ext.KnowledgeBase", source: str, place: Target) -> ConfigurationError:
     names = [each.source for each in kb.sources(scope=place.scope)]
     same_file = [name for name in names if Path(name).name == Path(source).name]
     close = same_file or get_close_matches(source, names, n=1)

@@ -8,7 +8,7 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import describe
@@ -65,7 +65,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     files are in; 3 if some were left out because they could not be read or stored (--exclude those
     that need not be in); 1 if none is in; 130 if it was interrupted.
     """
-    place = Place(kb, embed_model, tenant, kb_id, require_scope)
+    place = Target(kb, embed_model, tenant, kb_id, require_scope)
     if place.is_in_memory:
         raise ConfigurationError(
             f"{kb} would be gone when this command ends; write a folder, such as --kb "
@@ -79,7 +79,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
 
 def read(
     paths: Sequence[Path],
-    place: Place,
+    place: Target,
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -102,7 +102,7 @@ def read(
     return reading
 
 
-def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> int:
+def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> int:
     """Add documents, print what became of them, and return the exit code.
 
     Returns:
@@ -127,14 +127,14 @@ def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> int:
     return _LEFT_OUT if reading.left_out or report.failures else 0
 
 
-def _interrupted(kb: "ext.KnowledgeBase", place: Place) -> str:
+def _interrupted(kb: "ext.KnowledgeBase", place: Target) -> str:
     if place.is_in_memory:
         return "interrupted"
     count = counted(len(kb.documents(scope=place.scope)), "document")
     return f"interrupted: {count} in {place.url}; run the same command again to add the rest"
 
 
-def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
+def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> None:
     here = (
         document.document_id
         for document in kb.documents(scope=place.scope)

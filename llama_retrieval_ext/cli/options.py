@@ -41,7 +41,7 @@ KbId = Annotated[
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """Where a knowledge base is, and on whose behalf it is used."""
 
     url: str

@@ -12,7 +12,7 @@ import typer
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
-from llama_retrieval_ext.cli.options import EmbedModel, Place
+from llama_retrieval_ext.cli.options import EmbedModel, Target
 from llama_retrieval_ext.cli.output import say, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -122,7 +122,7 @@ def quickstart(
     # LlamaIndex takes two seconds to import, which --help need not.
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
-    place = Place(kb, embed_model)
+    place = Target(kb, embed_model)
     _check_questions(ask, place, has_paths=bool(paths))
     reading = read(paths, place) if paths else samples(watched)
     code = 0
@@ -145,7 +145,7 @@ def quickstart(
     raise typer.Exit(code)
 
 
-def _check_questions(ask: list[str] | None, place: Place, *, has_paths: bool) -> None:
+def _check_questions(ask: list[str] | None, place: Target, *, has_paths: bool) -> None:
     """Refuse, before anything is indexed, what would index for nothing."""
     if not all(question.strip() for question in ask or ()):
         raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
@@ -170,7 +170,7 @@ def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
     return count
 
 
-def _next_step(place: Place) -> str:
+def _next_step(place: Target) -> str:
     if place.is_in_memory:
         return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
     return f"the index is kept: llama-retrieval search QUESTION --kb {place.url}"

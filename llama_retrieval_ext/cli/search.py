@@ -8,7 +8,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_contributions, show_hits
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Place, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import say, say_aside
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -72,7 +72,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if not query.strip():
         raise ConfigurationError("the query is empty; write what to look for")
     narrowed = parse_filter_options(filters or [])
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         retriever = opened.retriever(
             mode.value,
@@ -91,7 +91,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             _show_hints(opened, narrowed, place)
 
 
-def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Place) -> None:
+def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Target) -> None:
     from llama_retrieval_ext.cli.filter_syntax import filter_hints  # noqa: PLC0415
 
     fields = kb.metadata_fields(scope=place.scope, sample=_SAMPLE)

@@ -16,7 +16,7 @@ from llama_index_instrumentation.base import BaseEvent
 
 from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.single_flight import Memo
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.results import Degradation, Detail, DetailValue, Hit, Trace, describe
 
 # What a composite keeps of its time for itself: a share of what is left, and at most so much.
@@ -39,8 +39,8 @@ class Session:
         details: What stages add to the result.
     """
 
-    embeddings: Memo = field(default_factory=Memo)
-    ahead: dict[Hashable, object] = field(default_factory=dict)
+    embeddings: SingleFlight = field(default_factory=SingleFlight)
+    prefetch: dict[Hashable, object] = field(default_factory=dict)
     unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Context:
     """Where one part of an answer stands.
 
     Attributes:
@@ -77,7 +77,7 @@ class Frame:
     path: frozenset[str] = frozenset()
     legs: tuple[str, ...] = ()
 
-    def within(self, timeout_s: float | None) -> "Frame":
+    def within(self, timeout_s: float | None) -> "Context":
         """The frame of a task inside: due in ``timeout_s``, and a little before this one.
 
         The little is for making an answer of what the tasks gave; without it, a composite whose leg
@@ -104,16 +104,16 @@ class Frame:
             raise DeadlineExceededError("the time of the query ran out")
 
 
-_frame: ContextVar[Frame | None] = ContextVar("llama_retrieval_ext_frame", default=None)
+_frame: ContextVar[Context | None] = ContextVar("llama_retrieval_ext_frame", default=None)
 
 
-def current_frame() -> Frame | None:
+def current_context() -> Context | None:
     """The frame of the answer being worked on here; None outside one."""
     return _frame.get()
 
 
 @contextmanager
-def entered(frame: Frame) -> Generator[Frame]:
+def entered(frame: Context) -> Generator[Context]:
     """Make a frame the current one for a while."""
     token = _frame.set(frame)
     try:
@@ -150,7 +150,7 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
         reason: What went wrong there.
     """
     told = reason if isinstance(reason, str) else describe(reason)
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         where = "/".join((*frame.legs, where))
         frame.session.degraded.append(Degradation(where, told))
@@ -172,7 +172,7 @@ def note_legs(rankings: Mapping[str, Sequence[str]]) -> None:
     Args:
         rankings: Node ids, best first, by the name of the leg.
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is not None and frame.trace is not None:
         frame.trace.end_legs(rankings)
 
@@ -185,7 +185,7 @@ def step(name: str, plan: Plan[T], *, tells: bool = False) -> Plan[T]:
         plan: What runs.
         tells: Whether what it finds on its way is told, as a retriever's is; not a stage's.
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is None or frame.trace is None:
         return (yield from plan)
     trace = frame.trace.begin(name)
@@ -207,7 +207,7 @@ def note_details(*, is_total: bool = False, **values: DetailValue) -> None:
         is_total: Whether the short name has the sum over all stages, or the outermost's value.
         values: Lists or counts, by name.
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         frame.session.details.extend(
             Detail(frame.legs, name, value, is_total) for name, value in values.items()

@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
-from llama_retrieval_ext.execution.context import Frame, Session, current_frame, entered
+from llama_retrieval_ext.execution.context import Context, Session, current_context, entered
 from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
@@ -32,28 +32,28 @@ def run(plan: Plan[T]) -> T:
     Works anywhere: in a script, in a thread, inside a running event loop (which it blocks
     meanwhile).
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         return _drive(plan, frame)
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         return _drive(plan, frame)
 
 
 async def arun(plan: Plan[T]) -> T:
     """The result of a plan, on the running event loop, which it never blocks."""
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         return await _adrive(plan, frame)
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         return await _adrive(plan, frame)
 
 
-def _drive(plan: Plan[T], frame: Frame) -> T:
+def _drive(plan: Plan[T], frame: Context) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = _perform(effect, current_frame() or frame)
+                answer = _perform(effect, current_context() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -62,12 +62,12 @@ def _drive(plan: Plan[T], frame: Frame) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-async def _adrive(plan: Plan[T], frame: Frame) -> T:
+async def _adrive(plan: Plan[T], frame: Context) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = await _aperform(effect, current_frame() or frame)
+                answer = await _aperform(effect, current_context() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -76,7 +76,7 @@ async def _adrive(plan: Plan[T], frame: Frame) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-def _perform(effect: Effect, frame: Frame) -> object:
+def _perform(effect: Effect, frame: Context) -> object:
     if isinstance(effect, Call):
         frame.check_time()
         return effect.function()
@@ -86,7 +86,7 @@ def _perform(effect: Effect, frame: Frame) -> object:
     return _together(effect, frame)
 
 
-async def _aperform(effect: Effect, frame: Frame) -> object:
+async def _aperform(effect: Effect, frame: Context) -> object:
     if isinstance(effect, Call):
         frame.check_time()
         if effect.coroutine is not None:
@@ -98,7 +98,7 @@ async def _aperform(effect: Effect, frame: Frame) -> object:
     return await _atogether(effect, frame)
 
 
-def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+def _together(effect: Together, frame: Context) -> list[Outcome[Any]]:
     # Without time limits the last task needs no thread of its own. A thread cannot be stopped: one
     # that is late is left to itself.
     steps = _steps(effect.tasks, frame)
@@ -117,7 +117,7 @@ def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
     return [mine or future.result() for mine, future in zip(taken, futures, strict=True)] + outcomes
 
 
-async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+async def _atogether(effect: Together, frame: Context) -> list[Outcome[Any]]:
     steps = _steps(effect.tasks, frame)
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
@@ -135,7 +135,7 @@ class _Step:
 
     __slots__ = ("by_query", "frame", "task")
 
-    def __init__(self, task: Task[Any], frame: Frame) -> None:
+    def __init__(self, task: Task[Any], frame: Context) -> None:
         trace = None if frame.trace is None else frame.trace.begin(task.name)
         left = frame.remaining_s()
         # Whether the query's time is up before the task's own.
@@ -192,7 +192,7 @@ class _Step:
         return outcome
 
 
-def _steps(tasks: Sequence[Task[Any]], frame: Frame) -> list[_Step]:
+def _steps(tasks: Sequence[Task[Any]], frame: Context) -> list[_Step]:
     return [_Step(task, frame) for task in tasks]
 
 
@@ -206,7 +206,7 @@ def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
     return sorted(enumerate(steps), key=due)
 
 
-def _affordable(sleep: Sleep, frame: Frame) -> float:
+def _affordable(sleep: Sleep, frame: Context) -> float:
     remaining = frame.remaining_s()
     return sleep.seconds if remaining is None else min(sleep.seconds, remaining)
 

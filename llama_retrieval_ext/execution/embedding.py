@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 
-from llama_retrieval_ext.execution.context import Session, current_frame
+from llama_retrieval_ext.execution.context import Session, current_context
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
 
@@ -46,7 +46,7 @@ class EmbedsQueriesTogether(Protocol):
         ...
 
 
-def embed_ahead(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]]:
+def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]]:
     """The plan that embeds the texts of several queries, once each, for `embed` to find.
 
     A model that can embeds all in one call. A text that fails otherwise then fails once in each
@@ -62,7 +62,7 @@ def embed_ahead(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]
     texts = Counter(
         text for query in queries if query.embedding is None for text in query.embedding_strs
     )
-    frame = current_frame()
+    frame = current_context()
     if frame is None:
         return set()
     if len(texts) >= _WORTH_A_BATCH and isinstance(model, EmbedsQueriesTogether):
@@ -95,7 +95,7 @@ def _embed_batch(
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """The plan for a text's embedding as a query, shared by all legs with this model."""
     call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
-    frame = current_frame()
+    frame = current_context()
     if frame is None:
         vector: list[float] = yield call
         return vector

@@ -34,11 +34,11 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import call, current_frame, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.streaming import WhileOpen, heard
+from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Origin, as_hit, describe, finite_score, with_origin
@@ -227,13 +227,13 @@ def _outcomes(
     asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     plans = [_answer(each) for each in asks]
-    frame = current_frame()
+    frame = current_context()
     if on_answer is not None:
         with WhileOpen(on_answer) as tell:
             return (yield from _together(asks, _reported(plans, tell)))
     if len(asks) == 1 and frame is not None and frame.on_partial is not None:
         with WhileOpen(frame.on_partial) as tell_partial:
-            return (yield from _together(asks, [heard(plan, tell_partial) for plan in plans]))
+            return (yield from _together(asks, [reporting(plan, tell_partial) for plan in plans]))
     return (yield from _together(asks, plans))
 
 
@@ -272,7 +272,7 @@ def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_frame()
+    frame = current_context()
     left = None if frame is None else frame.remaining_s()
     return left is None or pause_s < left
 
@@ -357,7 +357,7 @@ def retrieval(
         return hits
     embedding = yield from _shared_embedding(retriever, query)
     # Without partial results: its parts know no scope either, and several may report at once.
-    found = yield from heard(call(_call(retriever, query, embedding)), None)
+    found = yield from reporting(call(_call(retriever, query, embedding)), None)
     for hit in found:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)

@@ -20,7 +20,7 @@ class _StuckError(Exception):
     """Waiting would block the very event loop that the one who is at it needs."""
 
 
-class Memo:
+class SingleFlight:
     """Results by key; who asks for one in the making waits for it. Failures are not kept."""
 
     __slots__ = ("_lock", "_values")

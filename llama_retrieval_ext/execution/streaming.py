@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Generic, Self, TypeVar
 
-from llama_retrieval_ext.execution.context import OnPartial, current_frame, entered
+from llama_retrieval_ext.execution.context import OnPartial, current_context, entered
 from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Plan
 
@@ -83,7 +83,7 @@ class WhileOpen(Generic[T]):
             self._tell = None
 
 
-def heard(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
+def reporting(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
     """The same plan; what it finds on its way is told here, and nowhere else.
 
     A task of its own is not heard unless it is made so: those beside it would talk at once.
@@ -92,7 +92,7 @@ def heard(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
         plan: What runs.
         on_partial: Who is told; None for nobody.
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is None or frame.on_partial is on_partial:
         return (yield from plan)
     with entered(replace(frame, on_partial=on_partial)):

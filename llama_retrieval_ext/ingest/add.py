@@ -13,13 +13,13 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ModelMismatchError
 from llama_retrieval_ext.ingest.documents import (
     DocumentKey,
-    Given,
     Prepared,
+    SourceDocument,
     identified,
     ref_of,
     stamped,
 )
-from llama_retrieval_ext.ingest.journal import Outcome
+from llama_retrieval_ext.ingest.journal import WriteOutcome
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.readers import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
@@ -96,7 +96,7 @@ def name_of(node: BaseNode) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class IngestionParts:
     """What documents pass through on their way in."""
 
     splitter: Splitter
@@ -114,7 +114,7 @@ class Addition:
         scope: The metadata that the caller's scope stands for; empty for none.
     """
 
-    def __init__(self, workshop: Workshop, scope: Mapping[str, str]) -> None:
+    def __init__(self, workshop: IngestionParts, scope: Mapping[str, str]) -> None:
         self._workshop = workshop
         self._scope = scope
         self._embedder = Embedder(workshop.embed_model)
@@ -142,8 +142,8 @@ class Addition:
         embedded = self._embedder.embedded(prepared)
         self._write(self._tally.passed([each.key for each in prepared], embedded))
 
-    def _identified(self, groups: Sequence[Group]) -> list[Given]:
-        found: list[Given] = []
+    def _identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
+        found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             is_whole = isinstance(group[0], Document)
             fingerprint = self._workshop.splitter.fingerprint if is_whole else ""
@@ -157,9 +157,9 @@ class Addition:
         stable = self._workshop.reader_ids.stable
         return [stable(node, self._scope, self._occurrences) for node in group]
 
-    def _changed(self, documents: Sequence[Given]) -> list[Given]:
+    def _changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         digests = self._workshop.ledger.digests(each.key for each in documents)
-        changed: list[Given] = []
+        changed: list[SourceDocument] = []
         for document, digest in zip(documents, digests, strict=True):
             if digest == document.digest:
                 self._tally.unchanged()
@@ -167,7 +167,7 @@ class Addition:
                 changed.append(document)
         return changed
 
-    def _prepared(self, documents: Sequence[Given]) -> list[Prepared]:
+    def _prepared(self, documents: Sequence[SourceDocument]) -> list[Prepared]:
         made = self._workshop.splitter.nodes_of(documents)
         prepared: list[Prepared] = []
         for document, nodes in zip(documents, made, strict=True):
@@ -177,7 +177,9 @@ class Addition:
                 self._tally.failed(document.key.ref, error)
         return prepared
 
-    def _ready(self, document: Given, nodes: tuple[BaseNode, ...] | Exception) -> list[Prepared]:
+    def _ready(
+        self, document: SourceDocument, nodes: tuple[BaseNode, ...] | Exception
+    ) -> list[Prepared]:
         if isinstance(nodes, Exception):
             raise nodes
         told = tuple(stamped(node, document.key) for node in nodes if _says_something(node))
@@ -235,13 +237,13 @@ class Tally:
 
     def __init__(self) -> None:
         self._started = perf_counter()
-        self._counts = dict.fromkeys(Outcome, 0)
+        self._counts = dict.fromkeys(WriteOutcome, 0)
         self._skipped: dict[str, str] = {}
         self._failures: dict[str, Exception] = {}
         self._n_nodes = 0
         self._seen: dict[DocumentKey, str] = {}
 
-    def is_new(self, document: Given) -> bool:
+    def is_new(self, document: SourceDocument) -> bool:
         """Whether this is the first document of its key; another with the same key fails."""
         if document.key not in self._seen:
             self._seen[document.key] = document.digest
@@ -280,20 +282,20 @@ class Tally:
 
     def unchanged(self) -> None:
         """Note a document that is there already."""
-        self._counts[Outcome.UNCHANGED] += 1
+        self._counts[WriteOutcome.UNCHANGED] += 1
 
-    def stored(self, document: Prepared, outcome: Outcome) -> None:
+    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
         """Note a document that is there now."""
         self._counts[outcome] += 1
-        if outcome is not Outcome.UNCHANGED:
+        if outcome is not WriteOutcome.UNCHANGED:
             self._n_nodes += len(document.nodes)
 
     def report(self) -> IngestionReport:
         """What came of all of them."""
         return IngestionReport(
-            added=self._counts[Outcome.ADDED],
-            updated=self._counts[Outcome.UPDATED],
-            unchanged=self._counts[Outcome.UNCHANGED],
+            added=self._counts[WriteOutcome.ADDED],
+            updated=self._counts[WriteOutcome.UPDATED],
+            unchanged=self._counts[WriteOutcome.UNCHANGED],
             skipped=dict(self._skipped),
             failures=dict(self._failures),
             n_nodes=self._n_nodes,

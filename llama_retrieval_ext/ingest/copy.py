@@ -19,14 +19,14 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.ledger import Entry, Ledger, Manifest
+from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.report import progress
 from llama_retrieval_ext.ingest.storage import (
-    Place,
-    Setup,
+    RequestedSetup,
+    Storage,
     in_memory,
     missing,
-    open_place,
+    open_storage,
     opened_ledger,
     writer_of,
 )
@@ -114,9 +114,9 @@ class Base:
     """
 
     url: str
-    place: Place
+    place: Storage
     ledger: Ledger
-    manifest: Manifest
+    manifest: KnowledgeBaseConfig
 
 
 class Copier:
@@ -305,7 +305,7 @@ def copy_knowledge_base(
     with ExitStack() as resources:
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.manifest.tokenizer))
-        setup = Setup(tokenizer, many_tenants, store_params)
+        setup = RequestedSetup(tokenizer, many_tenants, store_params)
         target = _target(target_url, source.manifest, setup, resources)
         entries = source.ledger.entries()
         copier = Copier(source, target)
@@ -329,7 +329,7 @@ def _check_places(source_url: str, target_url: str) -> None:
 
 
 def _source(url: str, resources: ExitStack) -> Base:
-    place = open_place(url, Setup(must_exist=True))
+    place = open_storage(url, RequestedSetup(must_exist=True))
     resources.callback(place.close)
     ledger = place.ledger()
     resources.callback(ledger.close)
@@ -346,8 +346,10 @@ def _source(url: str, resources: ExitStack) -> Base:
     return Base(url, place, ledger, manifest)
 
 
-def _target(url: str, copied: Manifest, setup: Setup, resources: ExitStack) -> Base:
-    place = open_place(url, setup)
+def _target(
+    url: str, copied: KnowledgeBaseConfig, setup: RequestedSetup, resources: ExitStack
+) -> Base:
+    place = open_storage(url, setup)
     resources.callback(place.close)
     ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
     resources.callback(ledger.close)

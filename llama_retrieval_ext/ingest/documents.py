@@ -43,7 +43,7 @@ class DocumentKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourceDocument:
     """A document as the caller gave it.
 
     Attributes:
@@ -81,7 +81,9 @@ def ref_of(node: BaseNode) -> str:
     return node.node_id if isinstance(node, Document) else node.ref_doc_id or node.node_id
 
 
-def identified(nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str) -> list[Given]:
+def identified(
+    nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str
+) -> list[SourceDocument]:
     """The documents that a group of nodes with one document id makes up: one for each place.
 
     Args:
@@ -100,7 +102,7 @@ def identified(nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: 
     for key, members in places.items():
         _check_ids(key, members)
     return [
-        Given(key, tuple(members), digest_of(members, fingerprint))
+        SourceDocument(key, tuple(members), digest_of(members, fingerprint))
         for key, members in places.items()
     ]
 

@@ -21,17 +21,23 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
-from llama_retrieval_ext.ingest.add import Addition, Workshop
+from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.contents import Contents, batches
 from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
-from llama_retrieval_ext.ingest.ledger import Entry, Ledger, Manifest, StoredDocument, StoredSource
+from llama_retrieval_ext.ingest.ledger import (
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
+    StoredDocument,
+    StoredSource,
+)
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.scope_guard import GuardedBackend
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.ingest.storage import (
-    Place,
-    Setup,
-    open_place,
+    RequestedSetup,
+    Storage,
+    open_storage,
     opened_ledger,
     remove_knowledge_base,
     writer_of,
@@ -71,7 +77,9 @@ class KnowledgeBase(Searchable):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, url: str, *, place: Place, ledger: Ledger, workshop: Workshop) -> None:
+    def _set_up(
+        self, url: str, *, place: Storage, ledger: Ledger, workshop: IngestionParts
+    ) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
         self._place = place
@@ -148,10 +156,10 @@ class KnowledgeBase(Searchable):
                 of_type(value, bool, name)
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
-        setup = Setup(tokenizer, many_tenants, store_params, must_exist)
-        place = open_place(url, setup)
+        setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
+        place = open_storage(url, setup)
         try:
-            asked = Manifest(
+            asked = KnowledgeBaseConfig(
                 embed_model_name(model),
                 place.tokenizer,
                 require_scope=require_scope,
@@ -162,7 +170,7 @@ class KnowledgeBase(Searchable):
         except BaseException:
             place.close()
             raise
-        workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
+        workshop = IngestionParts(splitter, model, writer_of(place, ledger), ledger)
         kb = cls.__new__(cls)
         kb._set_up(url, place=place, ledger=ledger, workshop=workshop)  # noqa: SLF001 - of its own
         return kb

@@ -113,7 +113,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class KnowledgeBaseConfig:
     """How a knowledge base is set up.
 
     Attributes:
@@ -149,7 +149,7 @@ class Manifest:
                 "upgrade llama-retrieval-ext"
             )
 
-    def opened(self, asked: "Manifest", where: str) -> "Manifest":
+    def opened(self, asked: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
         """What stays recorded when a knowledge base is opened.
 
         Args:
@@ -197,7 +197,7 @@ class Manifest:
             )
         return self
 
-    def as_new(self) -> "Manifest":
+    def as_new(self) -> "KnowledgeBaseConfig":
         """What is recorded of it where a knowledge base is set up, before anything is in it."""
         return replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
 
@@ -238,7 +238,7 @@ class StoredSource:
     scope: Scope | None
 
 
-def strangers(where: str, count: int) -> StoreFormatError:
+def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """The error for nodes that are in the store and that no ledger knows."""
     return StoreFormatError(
         f"{where} holds {count} nodes that were not added through a knowledge base; search it "
@@ -264,7 +264,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._admitted: tuple[Manifest, str] | None = None
+        self._admitted: tuple[KnowledgeBaseConfig, str] | None = None
 
     def refresh(self) -> None:
         """See what others have written; a file on this machine always shows it."""
@@ -283,7 +283,7 @@ class Ledger:
             StoreUnavailableError: Somebody is.
         """
 
-    def admit(self, asked: Manifest, where: str) -> bool:
+    def admit(self, asked: KnowledgeBaseConfig, where: str) -> bool:
         """Let in who opens the knowledge base; False if it is not set up yet.
 
         Args:
@@ -323,14 +323,16 @@ class Ledger:
         """Whether nobody has written since it was last read; a file is read anew each time."""
         return True
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> KnowledgeBaseConfig | None:
         """How the knowledge base is set up; None for one that is not yet."""
         recorded = {str(key): json.loads(str(value)) for key, value in self._manifest_rows()}
         # A newer version may record more than is known here; it is refused by its format.
-        known = {key: value for key, value in recorded.items() if key in Manifest.__slots__}
-        return Manifest(**known) if known else None
+        known = {
+            key: value for key, value in recorded.items() if key in KnowledgeBaseConfig.__slots__
+        }
+        return KnowledgeBaseConfig(**known) if known else None
 
-    def record(self, manifest: Manifest) -> None:
+    def record(self, manifest: KnowledgeBaseConfig) -> None:
         """Keep how the knowledge base is set up."""
         rows = [(key, json.dumps(value)) for key, value in asdict(manifest).items()]
         with self.database.transaction() as connection:

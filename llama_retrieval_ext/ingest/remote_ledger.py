@@ -15,7 +15,7 @@ from llama_retrieval_ext.ingest.ledger import (
     SCHEMA,
     Database,
     Ledger,
-    strangers,
+    unknown_nodes_error,
 )
 from llama_retrieval_ext.ingest.records import (
     MANIFEST,
@@ -86,7 +86,7 @@ class Mirror(Database):
                 return int(str(in_motion)), int(str(n_nodes))
             return self._state.in_motion, self._state.n_nodes
 
-    def another_s_motion(self) -> str:
+    def other_writer_state(self) -> str:
         """What tells that another one was writing when it was last read; empty if none was.
 
         It is another text each time that one has written, until it is done or dead.
@@ -282,7 +282,7 @@ class MirroredLedger(Ledger):
         while True:
             self.refresh()
             self._check_there()
-            motion = self._mirror.another_s_motion()
+            motion = self._mirror.other_writer_state()
             if motion != seen:
                 seen, since = motion, monotonic()
             if not motion or monotonic() - since >= self._patience_s:
@@ -326,7 +326,7 @@ class MirroredLedger(Ledger):
         """
         held = self._held()
         if held and self.dimension() is None:
-            raise strangers("the store", held)
+            raise unknown_nodes_error("the store", held)
         self.refresh()
         self._check_there()
         super().record_dimension(dimension)

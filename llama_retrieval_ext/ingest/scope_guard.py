@@ -7,12 +7,12 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.engine.backend import (
-    Asked,
     Backend,
-    Capabilities,
+    Candidate,
     Choice,
     Chosen,
-    Found,
+    EngineFeatures,
+    EngineQuery,
     Search,
     fusing,
     grouping,
@@ -42,16 +42,16 @@ class GuardedBackend:
         return self._backend.engine
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What the engine does natively."""
-        return self._backend.capabilities
+        return self._backend.features
 
     @property
     def drop_violations(self) -> bool:
         """Whether hits from outside scope or filters degrade the answer instead of raising."""
         return self._backend.drop_violations
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -59,7 +59,7 @@ class GuardedBackend:
         """
         return self._backend.dense(embedding, _scoped(search))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes that share terms with a text.
 
         Raises:
@@ -67,7 +67,7 @@ class GuardedBackend:
         """
         return self._backend.keyword(text, _scoped(search))
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Several searches in as few requests as the engine can.
 
         Raises:
@@ -90,7 +90,7 @@ class GuardedBackend:
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         """Both searches, fused by the engine.
 
         Raises:
@@ -99,7 +99,7 @@ class GuardedBackend:
         """
         return fusing(self._backend).fused(embedding, text, _scoped(search), how)
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         """The best nodes of the best documents.
 
         Raises:

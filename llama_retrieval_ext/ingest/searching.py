@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal["vector", "keyword", "hybrid"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RetrieverOptions:
     """How a retriever is to be set up."""
 
     top_k: int
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def build_retriever(
-    kind: str, wanted: Wanted, *, backend: Backend, embed_model: BaseEmbedding
+    kind: str, wanted: RetrieverOptions, *, backend: Backend, embed_model: BaseEmbedding
 ) -> StoreRetriever:
     """A retriever over a knowledge base.
 
@@ -69,7 +69,9 @@ def build_retriever(
     return _KINDS[kind](wanted, backend, embed_model)
 
 
-def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+def _vector(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
     return VectorRetriever(
         backend,
         embed_model=embed_model,
@@ -81,7 +83,9 @@ def _vector(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
     )
 
 
-def _keyword(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+def _keyword(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
     made = KeywordRetriever(
         backend,
         top_k=wanted.top_k,
@@ -94,7 +98,9 @@ def _keyword(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> St
     return made
 
 
-def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> StoreRetriever:
+def _hybrid(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
     return HybridRetriever(
         backend,
         embed_model=embed_model,
@@ -110,7 +116,7 @@ def _hybrid(wanted: Wanted, backend: Backend, embed_model: BaseEmbedding) -> Sto
     )
 
 
-_KINDS: Mapping[str, Callable[[Wanted, Backend, BaseEmbedding], StoreRetriever]] = {
+_KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreRetriever]] = {
     "vector": _vector,
     "keyword": _keyword,
     "hybrid": _hybrid,
@@ -174,7 +180,7 @@ class Searchable:
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = Wanted(
+        wanted = RetrieverOptions(
             top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
             scope=scope,

@@ -20,7 +20,13 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.journal import Journal
-from llama_retrieval_ext.ingest.ledger import FORMAT, Ledger, Manifest, open_tables, strangers
+from llama_retrieval_ext.ingest.ledger import (
+    FORMAT,
+    KnowledgeBaseConfig,
+    Ledger,
+    open_tables,
+    unknown_nodes_error,
+)
 from llama_retrieval_ext.ingest.records import Companion
 from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
 from llama_retrieval_ext.ingest.write import WriteLock, Writer, lock_of
@@ -39,7 +45,7 @@ BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Storage:
     """The parts of a knowledge base that its engine decides on.
 
     Attributes:
@@ -74,7 +80,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class RequestedSetup:
     """How a place is to be set up where it is new.
 
     Attributes:
@@ -91,7 +97,7 @@ class Setup:
     must_exist: bool = False
 
 
-def open_place(url: str, setup: Setup) -> Place:
+def open_storage(url: str, setup: RequestedSetup) -> Storage:
     """The place that a URL names, opened or created.
 
     Args:
@@ -140,8 +146,8 @@ def open_place(url: str, setup: Setup) -> Place:
         # The store remembers how it is to be only once there is something in it.
         ledger.close()
         store.close()
-        return open_place(url, remembered)
-    return Place(
+        return open_storage(url, remembered)
+    return Storage(
         store=store,
         close=store.close,
         # What these engines have taken is kept. Milvus Lite would make a file of every flush.
@@ -158,9 +164,9 @@ def open_place(url: str, setup: Setup) -> Place:
     )
 
 
-def _embedded(store: EmbeddedVectorStore, location: Location) -> Place:
+def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
     file = None if location.path is None else location.path / LEDGER
-    return Place(
+    return Storage(
         store=store,
         close=store.close,
         flush=store.persist,
@@ -226,7 +232,9 @@ def in_memory(url: str) -> ConfigurationError:
     )
 
 
-def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer, location: Location) -> Setup:
+def _remembered(
+    setup: RequestedSetup, recorded: KnowledgeBaseConfig, taken: Tokenizer, location: Location
+) -> RequestedSetup:
     """The same, with what was said when it was opened before, where nothing is said now."""
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
@@ -243,7 +251,7 @@ def _remembered(setup: Setup, recorded: Manifest, taken: Tokenizer, location: Lo
     )
 
 
-def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:
+def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]:
     name = BY_TENANT.get(location.engine)
     return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}
 
@@ -251,7 +259,7 @@ def _grouping(location: Location, setup: Setup) -> Mapping[str, object]:
 _logger = logging.getLogger(__name__)
 
 
-def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
+def opened_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
     """The ledger of a place; what a crash left half done is finished or undone.
 
     Args:
@@ -280,7 +288,7 @@ def opened_ledger(place: Place, asked: Manifest, where: str) -> Ledger:
     return ledger
 
 
-def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
+def _set_up(ledger: Ledger, place: Storage, asked: KnowledgeBaseConfig, where: str) -> None:
     if ledger.admit(asked, where):
         return
     # Without a ledger there is no telling which model made the vectors. An empty store is what
@@ -288,7 +296,7 @@ def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
     count = place.count()
     try:
         if count:
-            raise strangers(where, count)
+            raise unknown_nodes_error(where, count)
         ledger.record(asked.as_new())
     except StoreError:
         ledger.refresh()  # somebody else may have set it up in this moment
@@ -296,7 +304,7 @@ def _set_up(ledger: Ledger, place: Place, asked: Manifest, where: str) -> None:
             raise
 
 
-def _upgrade(ledger: Ledger, place: Place, where: str) -> None:
+def _upgrade(ledger: Ledger, place: Storage, where: str) -> None:
     """Record what earlier formats have not: the sources of documents."""
     manifest = ledger.manifest()
     if manifest is None or manifest.format >= FORMAT:
@@ -316,7 +324,7 @@ def _upgrade(ledger: Ledger, place: Place, where: str) -> None:
         )
 
 
-def _check_in_step(ledger: Ledger, place: Place, where: str) -> None:
+def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
     """See whether the store was changed behind the ledger's back: restored, cleared, added to."""
     known = ledger.at_rest()
     if known is None:
@@ -343,7 +351,7 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
         _logger.warning("%s cannot note that it lost nodes: %s", where, error)
 
 
-def writer_of(place: Place, ledger: Ledger) -> Writer:
+def writer_of(place: Storage, ledger: Ledger) -> Writer:
     """What writes to a place."""
     journal = Journal(ledger.database, ledger.refresh_to_write)
     return Writer(place.store, journal, lock=place.lock, flush=place.flush)
@@ -351,7 +359,7 @@ def writer_of(place: Place, ledger: Ledger) -> Writer:
 
 def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
-    place = open_place(url, Setup(must_exist=True))
+    place = open_storage(url, RequestedSetup(must_exist=True))
     try:
         with place.lock:  # who opens it holds it, too
             if place.is_shared():

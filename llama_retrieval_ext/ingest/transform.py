@@ -18,7 +18,13 @@ from llama_index.core.schema import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
-from llama_retrieval_ext.ingest.documents import Given, Prepared, fingerprint_of, named, ref_of
+from llama_retrieval_ext.ingest.documents import (
+    Prepared,
+    SourceDocument,
+    fingerprint_of,
+    named,
+    ref_of,
+)
 
 # Encoders of today read 512 tokens and drop the rest; LlamaIndex's 1,024 would lose half a chunk.
 # An overlap of an eighth keeps sentences at the seams findable.
@@ -51,10 +57,12 @@ class Splitter:
         """What the transformations are and how they are set up, as far as they tell."""
         return fingerprint_of(self._transformations)
 
-    def nodes_of(self, documents: Sequence[Given]) -> list[tuple[BaseNode, ...] | Exception]:
+    def nodes_of(
+        self, documents: Sequence[SourceDocument]
+    ) -> list[tuple[BaseNode, ...] | Exception]:
         """The nodes of each document, or what went wrong with it."""
         whole = [each for each in documents if each.is_whole]
-        made = iter(isolated(whole, self._transformed))
+        made = iter(each_or_error(whole, self._transformed))
         return [next(made) if each.is_whole else each.nodes for each in documents]
 
     @cached_property
@@ -64,7 +72,7 @@ class Splitter:
         # Made when it is needed: its tokenizer takes a quarter of a second to load.
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
-    def _transformed(self, documents: Sequence[Given]) -> list[tuple[BaseNode, ...]]:
+    def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
         # Transformations may change what they get; these are the caller's.
         copies = [each.nodes[0].model_copy(deep=True) for each in documents]
         made = run_transformations(copies, self._transformations)
@@ -75,7 +83,9 @@ class Splitter:
         ]
 
 
-def _by_document(nodes: Sequence[BaseNode], documents: Sequence[Given]) -> list[list[BaseNode]]:
+def _by_document(
+    nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
+) -> list[list[BaseNode]]:
     """Which nodes are whose; raises where that cannot be told, so that each is tried alone."""
     if len(documents) == 1:
         return [[_as_node(node) for node in nodes]]
@@ -125,7 +135,7 @@ class Embedder:
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
         """The documents with an embedding on every node, or what went wrong with each."""
-        return [_checked(each) for each in isolated(documents, self._embedded)]
+        return [_checked(each) for each in each_or_error(documents, self._embedded)]
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
         bare = [node for each in documents for node in each.nodes if node.embedding is None]
@@ -190,7 +200,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def isolated(
+def each_or_error(
     items: Sequence[A],
     work: Callable[[Sequence[A]], Sequence[B]],
     *,
@@ -206,7 +216,7 @@ def isolated(
         fatal: Errors that are not any item's fault; they are raised.
 
     Examples:
-        >>> isolated(["1", "x"], lambda texts: [int(text) for text in texts])
+        >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])
         [1, ValueError("invalid literal for int() with base 10: 'x'")]
 
     """
@@ -219,4 +229,4 @@ def isolated(
     except Exception as error:  # noqa: BLE001 - it is handed on as the item's result
         if len(items) == 1:
             return [error]
-    return [result for item in items for result in isolated([item], work, fatal=fatal)]
+    return [result for item in items for result in each_or_error([item], work, fatal=fatal)]

@@ -20,8 +20,8 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.journal import Journal, Motion, Outcome
-from llama_retrieval_ext.ingest.transform import isolated
+from llama_retrieval_ext.ingest.journal import Journal, JournalState, WriteOutcome
+from llama_retrieval_ext.ingest.transform import each_or_error
 
 
 class WriteLock:
@@ -81,7 +81,7 @@ class Writer:
         self._flush = flush
         self.lock = lock
 
-    def write(self, documents: Sequence[Prepared]) -> list[Outcome | Exception]:
+    def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
         """What came of each document: at the end it is in the store as a whole, or as before.
 
         Raises:
@@ -96,14 +96,14 @@ class Writer:
                 begun += [
                     each
                     for each, outcome in zip(documents, outcomes, strict=True)
-                    if outcome in (Outcome.ADDED, Outcome.UPDATED)
+                    if outcome in (WriteOutcome.ADDED, WriteOutcome.UPDATED)
                 ]
                 written = dict(zip((each.key for each in begun), self._put(begun), strict=True))
                 self._complete()
             except BaseException:
                 with suppress(Exception):  # if it cannot be settled now, it is later
                     self.settle()
-                    self._delete_nodes(self._journal.nobody_s(begun))
+                    self._delete_nodes(self._journal.ownerless(begun))
                 raise
         return [
             written.get(each.key) or outcome
@@ -124,16 +124,16 @@ class Writer:
         with self.lock:
             unfinished = self._journal.unfinished()
             for key, motion in unfinished:
-                if motion is Motion.ADDING:
+                if motion is JournalState.ADDING:
                     self._undo(key)
-            updating = [key for key, motion in unfinished if motion is Motion.UPDATING]
+            updating = [key for key, motion in unfinished if motion is JournalState.UPDATING]
             self._put([self._journal.new_version(key) for key in updating])
             if unfinished:
                 self._complete()
 
     def _put(self, documents: Sequence[Prepared]) -> list[Exception | None]:
         """What kept each document out of the store, if anything did; it is undone then."""
-        results = isolated(documents, self._upsert, fatal=_FATAL)
+        results = each_or_error(documents, self._upsert, fatal=_FATAL)
         for document, result in zip(documents, results, strict=True):
             if isinstance(result, Exception):
                 self._undo(document.key)

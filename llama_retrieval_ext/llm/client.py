@@ -18,9 +18,9 @@ from llama_retrieval_ext.errors import (
     DeadlineExceededError,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import current_frame, note_degraded
+from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.single_flight import Memo
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.results import describe
 
 
@@ -38,7 +38,7 @@ class AnswerCache:
         self.size = size
         self._lock = Lock()
         self._said: OrderedDict[Hashable, str] = OrderedDict()
-        self._in_the_making: dict[Hashable, Memo] = {}
+        self._in_the_making: dict[Hashable, SingleFlight] = {}
 
     # A copy, perhaps in another process, has heard nothing: a model is known by its id.
     def __getstate__(self) -> dict[str, object]:
@@ -70,7 +70,7 @@ class AnswerCache:
             keep: Whether an answer is worth keeping.
         """
         with self._lock:
-            making = self._in_the_making.setdefault(key, Memo())
+            making = self._in_the_making.setdefault(key, SingleFlight())
         try:
             response: CompletionResponse = yield from making.get(key, call)
             said = response.text or ""
@@ -177,7 +177,7 @@ class LLMWriter:
         return late or isinstance(error, CircuitOpenError)
 
     def _limit_s(self) -> float:
-        frame = current_frame()
+        frame = current_context()
         left_s = None if frame is None else frame.remaining_s()
         return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
 

@@ -13,7 +13,7 @@ from llama_retrieval_ext.pipeline.stages import FanOut, Operand, Rewrite
 from llama_retrieval_ext.pipeline.tree import expression, name_of
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+    from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Unfused(Operand):
             check_min_success(self.min_success, legs=len(self.legs))
 
     @overload
-    def __rshift__(self, other: Fusion) -> "Fused": ...
+    def __rshift__(self, other: Fusion) -> "FusionRetriever": ...
     @overload
     def __rshift__(self, other: FusionChain) -> "Pipeline": ...
     def __rshift__(self, other: object) -> object:

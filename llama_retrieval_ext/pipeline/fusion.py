@@ -236,8 +236,8 @@ class FusionChain(Operand):
 def concise_repr(stage: Fusion) -> str:
     """The expression that makes the stage, without the arguments that are None."""
     given = {each.name: getattr(stage, each.name) for each in fields(stage) if each.init}  # type: ignore[arg-type]
-    told = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-    return f"{type(stage).__name__}({told})"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    return f"{type(stage).__name__}({arguments})"
 
 
 def check_weights(weights: Weights) -> None:

@@ -11,7 +11,7 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
 from llama_retrieval_ext.errors import ExecutionError
-from llama_retrieval_ext.execution.context import current_frame, note_degraded
+from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES, retrieval
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.filters import matches
@@ -164,7 +164,7 @@ class _Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _Entry:
     """What some index nodes of one depth stand for, and those index nodes, best first."""
 
     index_id: str
@@ -189,13 +189,13 @@ class _Walk:
 
     def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
         """The plan for what is found at the end of every way."""
-        frame = current_frame()
+        frame = current_context()
         path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
         level, depth = [_Reached(hit, path) for hit in hits], 0
         while level:
-            doors: dict[str, _Door] = {}
+            doors: dict[str, _Entry] = {}
             for reached in sorted(level, key=_best_first):
-                door = self._door(reached, depth, doors)
+                door = self._entry(reached, depth, doors)
                 if door is None:
                     self._found.append(reached.hit)
                 else:
@@ -205,7 +205,7 @@ class _Walk:
             level = [each for where in doors for each in self._behind(where, doors[where], depth)]
         return self._found
 
-    def _door(self, reached: _Reached, depth: int, doors: dict[str, _Door]) -> _Door | None:
+    def _entry(self, reached: _Reached, depth: int, doors: dict[str, _Entry]) -> _Entry | None:
         """What the hit leads to, noted in ``doors``; None if it is not to be followed."""
         node = reached.hit.node
         if not isinstance(node, IndexNode):
@@ -219,7 +219,7 @@ class _Walk:
             note_degraded(node.index_id, reason)
         if reason or target is None:
             return None
-        return doors.setdefault(where, _Door(node.index_id, target))
+        return doors.setdefault(where, _Entry(node.index_id, target))
 
     def _obstacle(self, where: str, target: Target, reached: _Reached, depth: int) -> str:
         if target is None:
@@ -230,7 +230,7 @@ class _Walk:
             return f"lies deeper than max_depth={self.limits.max_depth}"
         return ""
 
-    def _ask(self, doors: Mapping[str, _Door]) -> Plan[None]:
+    def _ask(self, doors: Mapping[str, _Entry]) -> Plan[None]:
         """Learn what is behind the doors that were not opened before."""
         new = [where for where in doors if where not in self._answers]
         tasks = [self._task(where, doors[where]) for where in new]
@@ -242,14 +242,14 @@ class _Walk:
             if outcome.error is not None:
                 note_degraded(task.name, outcome.error)
 
-    def _task(self, where: str, door: _Door) -> Task[list[Hit]]:
+    def _task(self, where: str, door: _Entry) -> Task[list[Hit]]:
         template = self.limits.response_template
         plan = target_hits(
             door.index_id, door.target, self.query, template=template, sources=self.sources
         )
         return Task(door.index_id, plan, enters=where, leg=door.index_id)
 
-    def _behind(self, where: str, door: _Door, depth: int) -> list[_Reached]:
+    def _behind(self, where: str, door: _Entry, depth: int) -> list[_Reached]:
         outcome, best = self._answers[where], door.ways[0]
         if outcome.error is not None:
             self._found += [reached.hit for reached in door.ways]

@@ -15,7 +15,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, unique_legs
 from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
 from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, RefineFunction, Rewrite
 from llama_retrieval_ext.pipeline.tree import expression
@@ -148,13 +148,13 @@ def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
     return type(source) is Pipeline and source.is_plain
 
 
-def _is_flat_fusion(source: BaseRetriever) -> TypeGuard[Fused]:
-    return type(source) is Fused and source.is_plain
+def _is_flat_fusion(source: BaseRetriever) -> TypeGuard[FusionRetriever]:
+    return type(source) is FusionRetriever and source.is_plain
 
 
-def _rewrite_retriever(rewrite: Rewrite, source: BaseRetriever) -> Fused | Pipeline:
+def _rewrite_retriever(rewrite: Rewrite, source: BaseRetriever) -> FusionRetriever | Pipeline:
     if _is_flat_fusion(source):
-        return Fused(_rewrite_branches(rewrite, source.branches), source.fusion)
+        return FusionRetriever(_rewrite_branches(rewrite, source.branches), source.fusion)
     if not _is_flat(source):
         return Pipeline(source, rewrites=_rewrites(rewrite))
     if _is_flat_fusion(source.source) and not source.rewrites:
@@ -189,10 +189,10 @@ def _fan_out(stage: FanOut, legs: object) -> Branches:
     return replace(made, fan_out=stage)
 
 
-def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> Fused | Pipeline:
+def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> FusionRetriever | Pipeline:
     if isinstance(fusion, FusionChain):
-        return Pipeline(Fused(legs, fusion.fusion), refines=fusion.refines)
-    return Fused(legs, fusion)
+        return Pipeline(FusionRetriever(legs, fusion.fusion), refines=fusion.refines)
+    return FusionRetriever(legs, fusion)
 
 
 def _fusion_refine(fusion: Fusion | FusionChain, refine: Refine) -> FusionChain:

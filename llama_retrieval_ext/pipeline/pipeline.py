@@ -9,7 +9,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.context import current_frame, step
+from llama_retrieval_ext.execution.context import current_context, step
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask, check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
@@ -87,11 +87,11 @@ class Pipeline(Retriever):
             hits = in_order(hits)
         return hits[: query.top_k]
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the retriever is sure to need, of queries that reach it as they are."""
         if not self.rewrites:
             children = [self._for_children(query) for query in self._answerable(queries)]
-            yield from ahead(self.source, children)
+            yield from prefetch(self.source, children)
 
     def _expression(self) -> str:
         return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))
@@ -100,7 +100,7 @@ class Pipeline(Retriever):
 FUSION: Final = "fusion"
 
 
-class Fused(Retriever):
+class FusionRetriever(Retriever):
     """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
 
     A leg that fails is left out and the answer marked degraded, unless the leg is required.
@@ -192,7 +192,7 @@ class Fused(Retriever):
             }
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        frame = current_frame()
+        frame = current_context()
         tell = None if frame is None else frame.on_partial
         answers = yield from ask(
             list(asks.values()),
@@ -202,7 +202,7 @@ class Fused(Retriever):
         self._note(list(asks.values()), answers)
         return fused(answers)
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the legs are sure to need: of queries that reach them as they are."""
         if self.branches.rewrites or self.branches.fan_out is not None:
             return
@@ -213,7 +213,7 @@ class Fused(Retriever):
             if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
         ]
         plans = [
-            ahead(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
+            prefetch(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
             for leg in asked
         ]
         yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
@@ -255,7 +255,7 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
     return leg if of == 1 else f"{leg}[{number}]"
 
 
-def ahead(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
+def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
     """The plan for what a child is sure to need for several queries; nothing for a foreign one.
 
     Args:
@@ -263,4 +263,4 @@ def ahead(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
         queries: As it will be asked.
     """
     if isinstance(retriever, Retriever) and queries:
-        yield from retriever.ahead(queries)
+        yield from retriever.prefetch(queries)

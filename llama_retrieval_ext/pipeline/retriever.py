@@ -14,11 +14,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
-from llama_retrieval_ext.execution.context import OnPartial, current_frame
+from llama_retrieval_ext.execution.context import OnPartial, current_context
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import HonoursQuery
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
-from llama_retrieval_ext.execution.streaming import astream, heard, stream
+from llama_retrieval_ext.execution.streaming import astream, reporting, stream
 from llama_retrieval_ext.filters import describe_filters, parse_filters
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
@@ -277,7 +277,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """`search_many` without blocking the event loop."""
         return await arun(answers(self, queries, search_of, at_once=at_once))
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """A plan that asks in a batch for what each of several queries is sure to need.
 
         It leaves what it finds where the searches of the queries look for it. Subclasses know what
@@ -338,8 +338,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.timeout_s is None:
             hits = yield from self._plan(query)
         else:
-            frame = current_frame()
-            plan = heard(self._plan(query), None if frame is None else frame.on_partial)
+            frame = current_context()
+            plan = reporting(self._plan(query), None if frame is None else frame.on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
         if self.object_map or not self.children:  # children have followed theirs

@@ -13,11 +13,11 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import (
-    Frame,
+    Context,
     OnPartial,
     Session,
     call,
-    current_frame,
+    current_context,
     entered,
     note_degraded,
 )
@@ -92,14 +92,14 @@ def _frame(
     session: Session,
     verbose: bool = False,  # noqa: FBT001, FBT002 - private
     on_partial: OnPartial | None = None,
-) -> Frame:
-    outer = current_frame()
+) -> Context:
+    outer = current_context()
     deadline = None if outer is None else outer.deadline
-    return Frame(session, deadline, Trace(name_of(retriever), verbose=verbose), on_partial)
+    return Context(session, deadline, Trace(name_of(retriever), verbose=verbose), on_partial)
 
 
 def _failed(
-    retriever: BaseRetriever, query: QueryType, error: Exception, frame: Frame
+    retriever: BaseRetriever, query: QueryType, error: Exception, frame: Context
 ) -> SearchResult:
     note_degraded(name_of(retriever), error)
     if frame.trace is not None:
@@ -108,7 +108,7 @@ def _failed(
 
 
 def _result(
-    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], frame: Frame
+    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], frame: Context
 ) -> SearchResult:
     session, trace = frame.session, frame.trace
     if trace is not None:
@@ -153,15 +153,15 @@ def answers(
     for start in range(0, len(queries), at_once):
         some = queries[start : start + at_once]
         if len(some) > 1:
-            ahead = retriever.ahead(known[start : start + at_once])
+            prefetch = retriever.prefetch(known[start : start + at_once])
             # What fails here fails again below, in the query that it belongs to; a store that
             # cannot be reached does so without being waited for again.
-            yield Together([Task(retriever.name, ahead)])
+            yield Together([Task(retriever.name, prefetch)])
         tasks = [Task(retriever.name, call(request(retriever, query))) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
-        frame = current_frame()
+        frame = current_context()
         if frame is not None:
-            frame.session.ahead.clear()  # of many queries it would be all that they found
+            frame.session.prefetch.clear()  # of many queries it would be all that they found
             frame.session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
@@ -177,7 +177,7 @@ def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWith
 
 def search_of(retriever: "Retriever", query: QueryType) -> Call[SearchResult]:
     """The call for the result of one query, which has its error too."""
-    frame = current_frame()
+    frame = current_context()
     session = Session() if frame is None else frame.session.apart()
     return Call(
         lambda: searched_apart(retriever, query, session),

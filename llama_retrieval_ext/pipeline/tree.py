@@ -95,7 +95,7 @@ def expression(part: object) -> str:
     return repr(part)
 
 
-def told(stage: object) -> str:
+def constructor_repr(stage: object) -> str:
     """The expression that makes a stage, without the arguments that have their defaults.
 
     A live handle, such as a model, is told by its class: ``MMR(embed_model=FakeEmbedding(...))``.
@@ -108,11 +108,11 @@ def told(stage: object) -> str:
         for field in fields(stage)  # type: ignore[arg-type]  # a dataclass instance
         if field.init
     ]
-    parts = [f"{name}={value_told(value)}" for name, value, default in given if value != default]
+    parts = [f"{name}={value_repr(value)}" for name, value, default in given if value != default]
     return f"{type(stage).__name__}({', '.join(parts)})"
 
 
-def value_told(value: object) -> str:
+def value_repr(value: object) -> str:
     """The expression that makes a value, or the class of one that has none."""
     if isinstance(value, BaseModel):  # LlamaIndex's models and stores print all they are set to
         return f"{type(value).__name__}(...)"

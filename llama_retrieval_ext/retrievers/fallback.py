@@ -8,7 +8,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_frame
+from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
@@ -85,7 +85,7 @@ class FallbackRetriever(Retriever):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:
                 break
-        frame = current_frame()
+        frame = current_context()
         if frame is not None and frame.trace is not None:
             frame.trace.notes["answered_by"] = chosen
         return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]

@@ -30,20 +30,20 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (
-    Asked,
-    Dense,
-    Found,
+    Candidate,
+    EngineQuery,
     IdsFirstBackend,
-    Keyword,
+    KeywordQuery,
     ScoredId,
     Search,
-    dense_and_keyword,
+    VectorQuery,
     fusing,
+    hybrid_queries,
     ids_first,
 )
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.stores.prefetch import found_ahead, searched_at_once
+from llama_retrieval_ext.stores.prefetch import prefetched_candidates, searched_at_once
 
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
@@ -83,7 +83,7 @@ class HybridRetriever(StoreRetriever):
         pushdown: Whether the engine itself fuses and returns only the best: faster, most of all
             over a network. By default this package does: by the same formula on every engine, by
             any fusion and weights, and every hit has its contributions; the engine tells none.
-            See ``backend.capabilities.fusions`` for what an engine has.
+            See ``backend.features.fusions`` for what an engine has.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
             any number.
@@ -137,7 +137,7 @@ class HybridRetriever(StoreRetriever):
         vector = VectorRetriever(self.backend, embed_model=self.embed_model)
         keyword = KeywordRetriever(self.backend)
         keyword.embed_model = self.embed_model  # for the stages behind, if vector search fails
-        self._by_ids = ids_first(self.backend) if self.backend.capabilities.ids_first else None
+        self._by_ids = ids_first(self.backend) if self.backend.features.ids_first else None
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
@@ -146,10 +146,10 @@ class HybridRetriever(StoreRetriever):
         }
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one; none for an open circuit."""
         if not any(leg.breaker.is_open for leg in self._legs.values()):
-            yield from super().ahead(queries)
+            yield from super().prefetch(queries)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
@@ -186,7 +186,7 @@ class HybridRetriever(StoreRetriever):
         found = len(rankings.get("keyword", ()))
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
 
-    def _told(self) -> list[str]:
+    def _constructor_repr(self) -> list[str]:
         by_itself = self.min_success != 1 and self.fusion.min_success is None
         is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
         return [
@@ -194,14 +194,14 @@ class HybridRetriever(StoreRetriever):
             *([f"weights={self.weights}"] if is_weighed else []),
             *(["pushdown=True"] if self.pushdown else []),
             *([f"min_success={self.min_success}"] if by_itself else []),
-            *super()._told(),
+            *super()._constructor_repr(),
         ]
 
     def _has_one_round_trip(self, legs: Mapping[str, Leg]) -> bool:
-        return len(legs) == len(LEGS) and self.backend.capabilities.one_round_trip
+        return len(legs) == len(LEGS) and self.backend.features.one_round_trip
 
     def _check_native(self) -> None:
-        native = self.backend.capabilities.fusions
+        native = self.backend.features.fusions
         check_native(native, self.fusion, self.weights, engine=self.backend.engine)
 
     def _at_once(
@@ -217,8 +217,8 @@ class HybridRetriever(StoreRetriever):
             best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
             return self._gated(best, query)
         search = search_of(query, top_k=candidates)
-        both = dense_and_keyword(embedding, text, search)
-        known = found_ahead(self.backend, both)
+        both = hybrid_queries(embedding, text, search)
+        known = prefetched_candidates(self.backend, both)
         some = 2 * (query.top_k or 1) <= candidates
         if known is None and some and self._by_ids is not None:
             by_ids = self._ids_first(self._by_ids, query, embedding, search)
@@ -228,8 +228,8 @@ class HybridRetriever(StoreRetriever):
         return None if found is None else self._fused(found, query)
 
     def _both_found(
-        self, known: list[list[Found]] | None, both: Sequence[Asked]
-    ) -> Plan[dict[str, list[Found]] | None]:
+        self, known: list[list[Candidate]] | None, both: Sequence[EngineQuery]
+    ) -> Plan[dict[str, list[Candidate]] | None]:
         found = known or (yield from searched_at_once(self.backend, both))
         if found is None:
             return None
@@ -241,20 +241,20 @@ class HybridRetriever(StoreRetriever):
     def _embeds(self) -> bool:
         return self.weights["vector"] > 0
 
-    def _searches(self, query: Query) -> Plan[list[Asked]]:
-        searches: list[Asked] = []
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        searches: list[EngineQuery] = []
         if self.pushdown:
             return searches
         search = search_of(query, top_k=self._depth(query))
         if self.weights["vector"] > 0:
-            searches.append(Dense(tuple((yield from self._embed(query))), search))
+            searches.append(VectorQuery(tuple((yield from self._embed(query))), search))
         if self.weights["keyword"] > 0:
-            searches.append(Keyword(query.query_str, search))
+            searches.append(KeywordQuery(query.query_str, search))
         return searches
 
     def _ids_first(
         self, backend: IdsFirstBackend, query: Query, embedding: Sequence[float], search: Search
-    ) -> Plan[tuple[list[FusedId], list[Found]]]:
+    ) -> Plan[tuple[list[FusedId], list[Candidate]]]:
         """Most candidates are dropped, so that their nodes need not be read."""
         rankings: dict[str, Sequence[ScoredId]] = {}
 
@@ -267,9 +267,9 @@ class HybridRetriever(StoreRetriever):
         note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
         # What was deleted meanwhile is left out.
         kept = [each for each in top if each.node_id in nodes]
-        return kept, [Found(nodes[each.node_id], each.score) for each in kept]
+        return kept, [Candidate(nodes[each.node_id], each.score) for each in kept]
 
-    def _fused(self, found: dict[str, list[Found]], query: Query) -> list[Hit]:
+    def _fused(self, found: dict[str, list[Candidate]], query: Query) -> list[Hit]:
         """The best of both; only their nodes are made, and pass the gate."""
         candidates = {each.node_id: each for ranking in found.values() for each in ranking}
         rankings = {
@@ -283,7 +283,7 @@ class HybridRetriever(StoreRetriever):
         fusion = self._fitting(rankings, query)
         return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
 
-    def _hits(self, top: Sequence[FusedId], best: Sequence[Found], query: Query) -> list[Hit]:
+    def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
         """What passes the gate, with what either leg gave to it."""
         hits = self._gated(best, query)
         fused = {each.node_id: of for each, of in zip(best, top, strict=True)}

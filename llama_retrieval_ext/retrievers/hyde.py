@@ -17,7 +17,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.multi_query import AskedVariants, note_retrievals
+from llama_retrieval_ext.retrievers.multi_query import QueryVariantsRetriever, note_retrievals
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDE, HyDEFanOut
 
@@ -113,7 +113,7 @@ class HyDERetriever(Retriever):
             self._inner = Pipeline(base_retriever, rewrites=[stage], name=name)
         else:
             legs = (Leg(name_of(base_retriever), base_retriever),)
-            self._inner = AskedVariants(Branches(legs, (), stage), RRF(k=rrf_k), name=name)
+            self._inner = QueryVariantsRetriever(Branches(legs, (), stage), RRF(k=rrf_k), name=name)
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

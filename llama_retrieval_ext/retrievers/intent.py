@@ -19,7 +19,7 @@ from llama_retrieval_ext.pipeline.branches import (
 )
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.pipeline.fusion import Fusion, resolved_weights
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -114,7 +114,7 @@ def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str
         replace(leg, weight=weights[leg.name], top_k=profile.depth or leg.top_k)
         for leg in sides.legs
     )
-    fused = Fused(replace(sides, legs=legs), fusion, filters=profile.filters, name=intent)
+    fused = FusionRetriever(replace(sides, legs=legs), fusion, filters=profile.filters, name=intent)
     return Pipeline(fused, refines=profile.refine, name=intent) if profile.refine else fused
 
 

@@ -9,7 +9,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Asked, Keyword
+from llama_retrieval_ext.stores.engine.backend import EngineQuery, KeywordQuery
 from llama_retrieval_ext.stores.open import Storage
 
 
@@ -57,7 +57,7 @@ class KeywordRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
-        if self.backend.capabilities.keyword is None:
+        if self.backend.features.keyword is None:
             raise UnsupportedModeError(
                 f"{type(self.backend.store).__name__} has no keyword search; use BM25Retriever "
                 "over the nodes or the docstore, or a store opened by URL"
@@ -71,6 +71,6 @@ class KeywordRetriever(StoreRetriever):
     def _embeds(self) -> bool:
         return False
 
-    def _searches(self, query: Query) -> Plan[list[Asked]]:
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
         yield from ()
-        return [Keyword(query.query_str, search_of(query))]
+        return [KeywordQuery(query.query_str, search_of(query))]

@@ -6,11 +6,11 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.execution.context import current_frame, note_details
+from llama_retrieval_ext.execution.context import current_context, note_details
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
-from llama_retrieval_ext.pipeline.pipeline import Fused
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import as_hit
@@ -18,11 +18,11 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
 
-class AskedVariants(Fused):
+class QueryVariantsRetriever(FusionRetriever):
     """What ``fan_out >> retriever >> RRF()`` gives, and in its result what each wording found.
 
     The result's details have ``retrieval_details``, a list of ``query``, ``hits_count`` and
-    ``hits`` in the order of the queries. Takes the arguments of `Fused`; there is one leg.
+    ``hits`` in the order of the queries. Takes the arguments of `FusionRetriever`; it has one leg.
     """
 
     def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
@@ -34,7 +34,7 @@ def note_retrievals(
     queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
 ) -> None:
     """Put what each query found into the result's details, where a result is made."""
-    frame = current_frame()
+    frame = current_context()
     if frame is None or frame.trace is None:
         return
     note_details(
@@ -49,7 +49,7 @@ def note_retrievals(
     )
 
 
-class MultiQueryRetriever(AskedVariants):
+class MultiQueryRetriever(QueryVariantsRetriever):
     """``MultiQuery(llm) >> base_retriever >> RRF()``: one retriever, the query in several wordings.
 
     When the LLM fails, is late, or writes no query, the answer is the base retriever's to the query

@@ -19,7 +19,7 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, branches, named_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored, Weights
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
-from llama_retrieval_ext.pipeline.pipeline import Fused
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, DistributionBased, Max, RelativeScore
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
@@ -40,7 +40,7 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
 }
 
 
-class QueryFusionRetriever(Fused):
+class QueryFusionRetriever(FusionRetriever):
     """``MultiQuery(llm) >> (a | b) >> fusion``: several retrievers, perhaps in several wordings.
 
     Takes LlamaIndex's arguments, so that changing the import is enough, and has its attributes,

@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.legs import check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.pipeline.pipeline import ahead
+from llama_retrieval_ext.pipeline.pipeline import prefetch
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
@@ -82,13 +82,13 @@ class RerankRetriever(Retriever):
         """The reranker and how many hits are returned."""
         return f"{type(self).__name__}({self.reranker!r}, top_k={self.top_k})"
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the retriever is sure to need."""
         asked = [
             self._for_children(query).for_child(top_k=self._depth(query))
             for query in self._answerable(queries)
         ]
-        yield from ahead(self.retriever, asked)
+        yield from prefetch(self.retriever, asked)
 
     def _depth(self, query: Query) -> int | None:
         return self.fetch_k and max(self.fetch_k, query.top_k or 0)

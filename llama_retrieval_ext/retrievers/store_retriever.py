@@ -11,15 +11,15 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, step
-from llama_retrieval_ext.execution.embedding import embed, embed_ahead
+from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of, source_of_node
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Asked, Found, Search, grouping
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search, grouping
 from llama_retrieval_ext.stores.open import Storage, source_of
-from llama_retrieval_ext.stores.prefetch import found_ahead, search_ahead, searched
+from llama_retrieval_ext.stores.prefetch import prefetch_searches, prefetched_candidates, searched
 from llama_retrieval_ext.stores.scope_check import gated
 
 # The plan for as many hits as it is told.
@@ -39,7 +39,7 @@ def first_depth(top_k: int, *, most: int | None) -> int:
     return _within(most, _FIRST * top_k, top_k)
 
 
-def for_more(asked: Asked, top_k: int) -> Asked:
+def for_more(asked: EngineQuery, top_k: int) -> EngineQuery:
     """The same search for another number of hits."""
     return replace(asked, search=replace(asked.search, top_k=top_k))
 
@@ -72,7 +72,9 @@ def collapsed(
         depth = _within(most, _GROWTH * depth, top_k)
 
 
-def settled(found: Sequence[Found], collapse: Collapse, *, top_k: int) -> list[Found] | None:
+def settled(
+    found: Sequence[Candidate], collapse: Collapse, *, top_k: int
+) -> list[Candidate] | None:
     """What an engine has collapsed, unless it is too little or depends on the order of ties.
 
     Args:
@@ -90,7 +92,7 @@ def settled(found: Sequence[Found], collapse: Collapse, *, top_k: int) -> list[F
     return best if _is_whole(best, found, top_k=top_k) else None
 
 
-def _is_whole(best: Sequence[Found], found: Sequence[Found], *, top_k: int) -> bool:
+def _is_whole(best: Sequence[Candidate], found: Sequence[Candidate], *, top_k: int) -> bool:
     """Whether no group that the engine left out can have a hit among the best.
 
     One could if groups are smaller than sources: nodes that older versions stored are grouped by
@@ -143,16 +145,16 @@ class StoreRetriever(Retriever):
         self.embed_model = source.embed_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
 
-    def ahead(self, queries: Sequence[Query]) -> Plan[None]:
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one."""
         answerable = self._answerable(queries)
         if self.embed_model is not None and self._embeds:
-            failed = yield from embed_ahead(answerable, self.embed_model)
+            failed = yield from prefetch_embeddings(answerable, self.embed_model)
             answerable = [each for each in answerable if failed.isdisjoint(each.embedding_strs)]
         plans = [self._searches(self._deep(query)) for query in answerable]
         outcomes = yield Together([Task(self.name, plan) for plan in plans])
-        searches: list[Asked] = [each for outcome in outcomes for each in outcome.result()]
-        yield from search_ahead(self.backend, searches)
+        searches: list[EngineQuery] = [each for outcome in outcomes for each in outcome.result()]
+        yield from prefetch_searches(self.backend, searches)
 
     def _collapse_by(self, collapse: Collapse | None) -> None:
         self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
@@ -163,21 +165,21 @@ class StoreRetriever(Retriever):
         return True
 
     @abstractmethod
-    def _searches(self, query: Query) -> Plan[list[Asked]]:
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
         """What the store is asked for a query, once it is embedded."""
 
     def _deep(self, query: Query) -> Query:
         """The query for as many hits as have to be looked at."""
         if self.collapse is None:
             return query
-        most = self.backend.capabilities.most_hits
+        most = self.backend.features.most_hits
         return query.but(top_k=first_depth(query.top_k or 1, most=most))
 
-    def _answer_to(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
+    def _answer_to(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
         """What one search finds; of each document as much as is wanted."""
         if self.collapse is None:
             return (yield from self._plainly(asked, query))
-        if not self._has_enough_ahead(asked, query, self.collapse):
+        if not self._has_enough_prefetched(asked, query, self.collapse):
             best = yield from self._best_groups(asked, query, self.collapse)
             if best is not None:
                 return self._gated(best, query)
@@ -189,21 +191,21 @@ class StoreRetriever(Retriever):
             )
         )
 
-    def _has_enough_ahead(self, asked: Asked, query: Query, collapse: Collapse) -> bool:
-        known = found_ahead(self.backend, [asked])
+    def _has_enough_prefetched(self, asked: EngineQuery, query: Query, collapse: Collapse) -> bool:
+        known = prefetched_candidates(self.backend, [asked])
         if known is None:
             return False
         is_all = len(known[0]) < asked.search.top_k
         return is_all or len(collapse.of(known[0])) >= (query.top_k or 1)
 
-    def _plainly(self, asked: Asked, query: Query) -> Plan[list[Hit]]:
+    def _plainly(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
         return self._gated((yield from step("search", searched(self.backend, asked))), query)
 
     def _best_groups(
-        self, asked: Asked, query: Query, collapse: Collapse
-    ) -> Plan[list[Found] | None]:
+        self, asked: EngineQuery, query: Query, collapse: Collapse
+    ) -> Plan[list[Candidate] | None]:
         """What the engine finds of each document; None where that is not exact."""
-        top_k, can = query.top_k or 1, self.backend.capabilities
+        top_k, can = query.top_k or 1, self.backend.features
         size = collapse.size + 1
         too_many = can.most_hits is not None and (top_k + 1) * size > can.most_hits
         if collapse.by is not None or not can.grouping or too_many:
@@ -215,7 +217,7 @@ class StoreRetriever(Retriever):
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
         """A ranking that is asked for ever more hits until enough are left of them."""
-        most = self.backend.capabilities.most_hits
+        most = self.backend.features.most_hits
         return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
 
     @property
@@ -223,7 +225,7 @@ class StoreRetriever(Retriever):
         """Where stages find what is stored beside the text of the hits."""
         return Origin(self.backend.store, self.embed_model)
 
-    def _gated(self, found: Sequence[Found], query: Query) -> list[Hit]:
+    def _gated(self, found: Sequence[Candidate], query: Query) -> list[Hit]:
         return gated(
             found, query.condition, backend=self.backend, source=self.name, origin=self._origin
         )
@@ -242,10 +244,15 @@ class StoreRetriever(Retriever):
         return self.embed_model
 
     def _expression(self) -> str:
-        told = [self.backend.engine, f"top_k={self.top_k}", *self._told(), f"name={self.name!r}"]
-        return f"{type(self).__name__}({', '.join(told)})"
+        arguments = [
+            self.backend.engine,
+            f"top_k={self.top_k}",
+            *self._constructor_repr(),
+            f"name={self.name!r}",
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
-    def _told(self) -> list[str]:
+    def _constructor_repr(self) -> list[str]:
         """What was chosen, in place of a default, for `repr`."""
         return [] if self.collapse is None else [f"collapse={self.collapse!r}"]
 

@@ -10,7 +10,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Asked, Dense
+from llama_retrieval_ext.stores.engine.backend import EngineQuery, VectorQuery
 from llama_retrieval_ext.stores.open import Storage
 
 
@@ -31,7 +31,7 @@ class VectorRetriever(StoreRetriever):
         name: Name in traces and ``Hit.source``; ``vector`` unless given.
 
     Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
-    ``capabilities.dense`` of the backend for others. Higher is better.
+    ``features.dense`` of the backend for others. Higher is better.
 
     Examples:
         >>> from llama_index.core.schema import QueryBundle, TextNode
@@ -64,5 +64,5 @@ class VectorRetriever(StoreRetriever):
         (asked,) = yield from step("embedding", self._searches(self._deep(query)))
         return (yield from self._answer_to(asked, query))
 
-    def _searches(self, query: Query) -> Plan[list[Asked]]:
-        return [Dense(tuple((yield from self._embed(query))), search_of(query))]
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        return [VectorQuery(tuple((yield from self._embed(query))), search_of(query))]

@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.pipeline.tree import told
+from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
@@ -195,7 +195,7 @@ class ScoreDecay(Refine):
         )
 
     def __repr__(self) -> str:
-        return told(self)
+        return constructor_repr(self)
 
 
 def _faded(hit: Hit, rank: int, factor: float) -> Hit:

@@ -7,13 +7,13 @@ from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
-from llama_retrieval_ext.stores.engine.backend import Backend, Found
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 
 _logger = logging.getLogger(__name__)
 
 
 def gated(
-    found: Sequence[Found],
+    found: Sequence[Candidate],
     condition: Condition | None,
     *,
     backend: Backend,

@@ -25,15 +25,15 @@ from llama_retrieval_ext.pipeline.fusion import FusedId
 from llama_retrieval_ext.query import Scope, document_of
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
-    Dense,
-    Found,
-    Keyword,
+    Candidate,
+    KeywordQuery,
     ScoredId,
     ScoreRange,
     Search,
-    dense_and_keyword,
+    VectorQuery,
     fusing,
     grouping,
+    hybrid_queries,
     ids_first,
 )
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
@@ -54,7 +54,7 @@ class GroupingContract:
     def test_the_best_nodes_of_the_best_documents_are_those_of_all(
         self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None, size: int
     ) -> None:
-        if not backend.capabilities.grouping:
+        if not backend.features.grouping:
             return
         condition = None if scope is None else scope.condition
         search = Search(len(sample_nodes()), condition, scope)
@@ -62,8 +62,8 @@ class GroupingContract:
         for text in SAMPLE_QUERIES:
             vector = tuple(embed_model.get_query_embedding(text))
             for found, asked in (
-                (found_by(backend.dense(vector, search)), Dense(vector, few)),
-                (found_by(backend.keyword(text, search)), Keyword(text, few)),
+                (found_by(backend.dense(vector, search)), VectorQuery(vector, few)),
+                (found_by(backend.keyword(text, search)), KeywordQuery(text, few)),
             ):
                 everything = _by_document(found)
                 groups = _by_document(found_by(grouping(backend).grouped(asked, size)))
@@ -75,7 +75,7 @@ class GroupingContract:
                     assert scores == pytest.approx(everything[document][:size], abs=1e-6)
 
 
-def _by_document(found: Sequence[Found]) -> dict[Hashable, list[float]]:
+def _by_document(found: Sequence[Candidate]) -> dict[Hashable, list[float]]:
     """The scores of each document, best first; the documents by their best."""
     scores: dict[Hashable, list[float]] = {}
     for each in found:
@@ -92,16 +92,16 @@ class BothSearchesContract:
     def test_a_batch_finds_what_single_searches_find(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        declared = backend.capabilities
+        declared = backend.features
         narrow = Compare("lang", FilterOperator.EQ, "en")
         searches = [Search(5), Search(2), Search(5, ACME.condition, ACME), Search(5, narrow)]
-        asked: list[Dense | Keyword] = []
+        asked: list[VectorQuery | KeywordQuery] = []
         for text in (*SAMPLE_QUERIES, "", "?!"):
             for search in searches:
                 if declared.keyword is not None:
-                    asked.append(Keyword(text, search))
+                    asked.append(KeywordQuery(text, search))
                 if declared.dense is not None and text:
-                    asked.append(Dense(tuple(embed_model.get_query_embedding(text)), search))
+                    asked.append(VectorQuery(tuple(embed_model.get_query_embedding(text)), search))
         batch = backend.batch(asked)
         if batch is None:
             assert not declared.one_round_trip
@@ -109,7 +109,7 @@ class BothSearchesContract:
         for found, each in zip(found_by(batch), asked, strict=True):
             alone = (
                 backend.dense(each.embedding, each.search)
-                if isinstance(each, Dense)
+                if isinstance(each, VectorQuery)
                 else backend.keyword(each.text, each.search)
             )
             assert_same(found, found_by(alone))
@@ -118,12 +118,12 @@ class BothSearchesContract:
     def test_ids_come_first_and_nodes_later_as_they_come_together(
         self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
     ) -> None:
-        if not backend.capabilities.ids_first:
+        if not backend.features.ids_first:
             return
         search = Search(4, None if scope is None else scope.condition, scope)
         for text in (*SAMPLE_QUERIES, "?!"):
             vector = embed_model.get_query_embedding(text)
-            together = backend.batch(dense_and_keyword(vector, text, search))
+            together = backend.batch(hybrid_queries(vector, text, search))
             assert together is not None
             both = [each for ranking in found_by(together) for each in ranking]
             asked = vector, text, search, _all_of_both
@@ -144,7 +144,7 @@ class BothSearchesContract:
         self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
     ) -> None:
         condition = None if scope is None else scope.condition
-        for native in backend.capabilities.fusions:
+        for native in backend.features.fusions:
             for how in sample_fusions(native, candidates=5):
                 for text in (*SAMPLE_QUERIES, "?!"):
                     vector = embed_model.get_query_embedding(text)
@@ -156,7 +156,7 @@ class BothSearchesContract:
     ) -> None:
         text = SAMPLE_QUERIES[0]
         vector, search = embed_model.get_query_embedding(text), Search(5, ACME.condition, ACME)
-        for native in backend.capabilities.fusions:
+        for native in backend.features.fusions:
             how = next(sample_fusions(native, candidates=5))
             found = found_by(fusing(backend).fused(vector, text, search, how))
             again = asyncio.run(arun(call(fusing(backend).fused(vector, text, search, how))))
@@ -239,7 +239,7 @@ SAMPLE_CONDITIONS: Mapping[str, Condition] = {
 
 
 # How one kind of search is asked: a text and the rest.
-Asked: TypeAlias = Callable[[str, Search], Call[list[Found]]]
+EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 
 _EVERYTHING = len(sample_nodes())
 _NOBODY = Scope("nobody")
@@ -255,7 +255,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
             def backend(self, embed_model):
                 return MyBackend(store_of(sample_nodes(embed_model)))
 
-    What is tested is what ``backend.capabilities`` declares; the rest must be refused.
+    What is tested is what ``backend.features`` declares; the rest must be refused.
     """
 
     @pytest.fixture
@@ -269,25 +269,25 @@ class BackendContract(BothSearchesContract, GroupingContract):
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named backend")
 
     @pytest.fixture
-    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[Asked]:
+    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[EngineQuery]:
         """The kinds of search that the backend declares."""
-        kinds: list[Asked] = []
-        if backend.capabilities.dense is not None:
+        kinds: list[EngineQuery] = []
+        if backend.features.dense is not None:
             kinds.append(
                 lambda text, search: backend.dense(embed_model.get_query_embedding(text), search)
             )
-        if backend.capabilities.keyword is not None:
+        if backend.features.keyword is not None:
             kinds.append(backend.keyword)
         return kinds
 
-    def test_it_declares_a_search_that_finds_something(self, searches: list[Asked]) -> None:
+    def test_it_declares_a_search_that_finds_something(self, searches: list[EngineQuery]) -> None:
         assert searches
         for ask in searches:
             assert all(found_by(ask(text, Search(top_k=3))) for text in SAMPLE_QUERIES)
 
     @pytest.mark.parametrize("top_k", [1, 2, 3, _EVERYTHING, 10 * _EVERYTHING])
     def test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
-        self, searches: list[Asked], top_k: int
+        self, searches: list[EngineQuery], top_k: int
     ) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
@@ -297,13 +297,13 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 found = found_by(ask(text, Search(top_k=top_k)))
                 assert ids_of(found) == ids_of(everything)[:top_k]
 
-    def test_async_finds_what_sync_finds(self, searches: list[Asked]) -> None:
+    def test_async_finds_what_sync_finds(self, searches: list[EngineQuery]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 found = asyncio.run(arun(call(ask(text, Search(top_k=5)))))
                 assert_same(found, found_by(ask(text, Search(top_k=5))))
 
-    def test_nodes_come_back_whole(self, searches: list[Asked]) -> None:
+    def test_nodes_come_back_whole(self, searches: list[EngineQuery]) -> None:
         originals = {node.node_id: node for node in sample_nodes()}
         for ask in searches:
             for node in _nodes(found_by(ask(SAMPLE_QUERIES[0], Search(top_k=_EVERYTHING)))):
@@ -313,9 +313,9 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 assert node.ref_doc_id == original.ref_doc_id
 
     def test_scores_are_within_the_declared_range(
-        self, backend: Backend, searches: list[Asked]
+        self, backend: Backend, searches: list[EngineQuery]
     ) -> None:
-        ranges = [backend.capabilities.dense, backend.capabilities.keyword]
+        ranges = [backend.features.dense, backend.features.keyword]
         for ask, declared in zip(searches, filter(None, ranges), strict=True):
             for text in SAMPLE_QUERIES:
                 found = found_by(ask(text, Search(top_k=_EVERYTHING)))
@@ -324,7 +324,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
     def test_vector_search_finds_every_node_and_cosine_means_cosine(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        declared = backend.capabilities.dense
+        declared = backend.features.dense
         if declared is None:
             return
         embeddings = {node.node_id: node.embedding for node in sample_nodes(embed_model)}
@@ -337,7 +337,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 assert each.score == pytest.approx(expected, abs=1e-3)
 
     def test_keyword_search_finds_only_nodes_that_share_a_term(self, backend: Backend) -> None:
-        if backend.capabilities.keyword is None:
+        if backend.features.keyword is None:
             return
         everything = Search(top_k=_EVERYTHING)
         assert ids_of(found_by(backend.keyword("trains", everything))) == ["globex-travel"]
@@ -349,9 +349,9 @@ class BackendContract(BothSearchesContract, GroupingContract):
 
     @pytest.mark.parametrize("condition", SAMPLE_CONDITIONS.values(), ids=SAMPLE_CONDITIONS)
     def test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-        self, backend: Backend, searches: list[Asked], condition: Condition
+        self, backend: Backend, searches: list[EngineQuery], condition: Condition
     ) -> None:
-        served = backend.capabilities.operators
+        served = backend.features.operators
         refused = served is not None and not served.issuperset(_operators(condition))
         for ask in searches:
             for text in SAMPLE_QUERIES:
@@ -366,7 +366,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
 
     @pytest.mark.parametrize("scope", [ACME, GLOBEX, Scope("acme", ["handbook"])], ids=repr)
     def test_a_scope_shows_what_belongs_to_it_and_only_that(
-        self, searches: list[Asked], scope: Scope
+        self, searches: list[EngineQuery], scope: Scope
     ) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
@@ -377,7 +377,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 found = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
                 assert set(ids_of(found)) == own
 
-    def test_no_match_gives_nothing(self, searches: list[Asked]) -> None:
+    def test_no_match_gives_nothing(self, searches: list[EngineQuery]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 assert found_by(ask(text, Search(5, _NOBODY.condition, _NOBODY))) == []
@@ -388,7 +388,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
         vector = embed_model.get_query_embedding("leave")
         dense = _later(lambda _, search: backend.dense(vector, search), "", Search(top_k=1))
         keyword = _later(backend.keyword, "leave", Search(top_k=1))
-        declared = backend.capabilities
+        declared = backend.features
         for kind, asked in ((declared.dense, dense), (declared.keyword, keyword)):
             if kind is None:
                 with pytest.raises(UnsupportedModeError):
@@ -399,7 +399,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
     def test_an_embedding_of_another_dimension_is_refused(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        if backend.capabilities.dense is None:
+        if backend.features.dense is None:
             return
         longer = [*embed_model.get_query_embedding("leave"), 0.5]
         with pytest.raises(DimensionMismatchError):
@@ -413,12 +413,12 @@ class BackendContract(BothSearchesContract, GroupingContract):
         assert told["engine"] == backend.engine
 
 
-def _later(ask: Asked, text: str, search: Search) -> Callable[[], list[Found]]:
+def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Candidate]]:
     """The search as a function: a backend may refuse when it is asked or when it is run."""
     return lambda: found_by(ask(text, search))
 
 
-def _nodes(found: Sequence[Found]) -> list[BaseNode]:
+def _nodes(found: Sequence[Candidate]) -> list[BaseNode]:
     return [each.node for each in found]
 
 
@@ -447,12 +447,12 @@ def found_by(search: Call[T]) -> T:
     return run(call(search))
 
 
-def ids_of(found: Sequence[Found]) -> list[str]:
+def ids_of(found: Sequence[Candidate]) -> list[str]:
     """The ids, in their order."""
     return [each.node_id for each in found]
 
 
-def assert_same(first: Sequence[Found], second: Sequence[Found]) -> None:
+def assert_same(first: Sequence[Candidate], second: Sequence[Candidate]) -> None:
     """Fail unless both have the same nodes in the same order, with the same scores."""
     assert ids_of(first) == ids_of(second)
     scores = [each.score for each in second]

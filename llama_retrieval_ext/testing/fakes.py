@@ -25,12 +25,12 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.stores.engine.backend import (
-    Asked,
-    Capabilities,
-    Dense,
-    Found,
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
     ScoreRange,
     Search,
+    VectorQuery,
     fused_here,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
@@ -159,7 +159,7 @@ def _hit(row: Row) -> NodeWithScore:
     return NodeWithScore(node=TextNode(id_=node_id, text=text, metadata=metadata), score=score)
 
 
-EVERYTHING = Capabilities(
+EVERYTHING = EngineFeatures(
     dense=ScoreRange("cosine", -1.0, 1.0), keyword=ScoreRange("bm25", low=0.0), one_round_trip=True
 )
 
@@ -171,7 +171,7 @@ class FakeBackend:
 
     Args:
         nodes: What it finds; with embeddings of length 1 for dense search.
-        capabilities: What it serves; the rest it refuses.
+        features: What it serves; the rest it refuses.
         drop_violations: As in `Backend`.
 
     Examples:
@@ -188,11 +188,11 @@ class FakeBackend:
         self,
         nodes: Sequence[TextNode],
         *,
-        capabilities: Capabilities = EVERYTHING,
+        features: EngineFeatures = EVERYTHING,
         drop_violations: bool = False,
     ) -> None:
         self.nodes = list(nodes)
-        self._capabilities = capabilities
+        self._features = features
         self._drop_violations = drop_violations
         self._store = SimpleVectorStore()
 
@@ -202,9 +202,9 @@ class FakeBackend:
         return self._store
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What it was told to serve."""
-        return self._capabilities
+        return self._features
 
     @property
     def drop_violations(self) -> bool:
@@ -215,26 +215,26 @@ class FakeBackend:
         """Its name and size."""
         return {"engine": self.engine, "nodes": len(self.nodes)}
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nodes by cosine."""
-        if self._capabilities.dense is None:
+        if self._features.dense is None:
             raise UnsupportedModeError("this fake has no vector search")
         return Call(lambda: self._best(search, lambda node: _cosine(embedding, node)))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes by the number of words they share with the text."""
-        if self._capabilities.keyword is None:
+        if self._features.keyword is None:
             raise UnsupportedModeError("this fake has no keyword search")
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """All of them, where it was told to serve two at once."""
-        if not self._capabilities.one_round_trip:
+        if not self._features.one_round_trip:
             return None
         calls = [
             self.dense(each.embedding, each.search)
-            if isinstance(each, Dense)
+            if isinstance(each, VectorQuery)
             else self.keyword(each.text, each.search)
             for each in asked
         ]
@@ -242,7 +242,7 @@ class FakeBackend:
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         """Both, fused by the formula that the fusion has."""
         candidates = replace(search, top_k=how.candidates)
         dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
@@ -254,10 +254,10 @@ class FakeBackend:
         """Whether a search with this condition may find the node."""
         return matches(condition, node.metadata)
 
-    def _best(self, search: Search, score: Callable[[TextNode], float | None]) -> list[Found]:
+    def _best(self, search: Search, score: Callable[[TextNode], float | None]) -> list[Candidate]:
         visible = [node for node in self.nodes if self.shows(node, search.condition)]
         scored = [(node, score(node)) for node in visible]
-        found = [Found(node, value) for node, value in scored if value is not None]
+        found = [Candidate(node, value) for node, value in scored if value is not None]
         return sorted(found, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
 
 

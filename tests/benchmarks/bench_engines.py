@@ -174,7 +174,7 @@ ENGINES = {
 
 def native_fusion(backend: Backend) -> Fusion:
     """The fusion by rank if the engine has it, else the one by scores that it has."""
-    native = backend.capabilities.fusions
+    native = backend.features.fusions
     if any(each.is_as(RRF(), (1.0, 1.0)) for each in native):
         return RRF()
     scales = native[0].scales or (Normalisation.NONE, Normalisation.NONE)

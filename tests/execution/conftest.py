@@ -20,7 +20,7 @@ from llama_retrieval_ext.testing.fakes import HangingRetriever
 Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]
 
 
-class Fused(Retriever):
+class FusionRetriever(Retriever):
     """The smallest composite: every leg is asked, the best score of a node counts."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Embedded(Retriever):
 
 
 @pytest.fixture
-def fused() -> type[Fused]:
-    return Fused
+def fused() -> type[FusionRetriever]:
+    return FusionRetriever
 
 
 @pytest.fixture

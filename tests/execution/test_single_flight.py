@@ -8,7 +8,7 @@ import pytest
 from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.single_flight import Memo
+from llama_retrieval_ext.execution.single_flight import SingleFlight
 
 
 class Maker:
@@ -38,8 +38,8 @@ class Maker:
 
 
 @pytest.fixture
-def memo() -> Memo:
-    return Memo()
+def memo() -> SingleFlight:
+    return SingleFlight()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def maker() -> Maker:
     return Maker()
 
 
-def many(memo: Memo, maker: Maker, number: int = 5) -> Plan[list[object]]:
+def many(memo: SingleFlight, maker: Maker, number: int = 5) -> Plan[list[object]]:
     tasks = [Task(str(place), memo.get("key", maker.call)) for place in range(number)]
     outcomes = yield Together(tasks)
     return [outcome.value or outcome.error for outcome in outcomes]
@@ -66,24 +66,24 @@ both_drivers = pytest.mark.parametrize("drive", [in_threads, on_a_loop])
 
 
 @both_drivers
-def test_many_who_ask_at_once_get_one_value(memo: Memo, maker: Maker, drive: Drive) -> None:
+def test_many_who_ask_at_once_get_one_value(memo: SingleFlight, maker: Maker, drive: Drive) -> None:
     assert drive(many(memo, maker)) == ["value 1"] * 5
     assert maker.made == 1
 
 
-def test_a_value_is_kept(memo: Memo, maker: Maker) -> None:
+def test_a_value_is_kept(memo: SingleFlight, maker: Maker) -> None:
     assert run(memo.get("key", maker.call)) == "value 1"
     assert asyncio.run(arun(memo.get("key", maker.call))) == "value 1"
 
 
-def test_keys_have_values_of_their_own(memo: Memo, maker: Maker) -> None:
+def test_keys_have_values_of_their_own(memo: SingleFlight, maker: Maker) -> None:
     assert run(memo.get(("model", "text"), maker.call)) == "value 1"
     assert run(memo.get(("model", "other text"), maker.call)) == "value 2"
 
 
 @both_drivers
 def test_a_failure_is_told_to_all_who_wait_and_not_kept(
-    memo: Memo, maker: Maker, drive: Drive
+    memo: SingleFlight, maker: Maker, drive: Drive
 ) -> None:
     maker.error, maker.delay_s = ConnectionError("down"), 0.1  # all five ask meanwhile
     assert set(drive(many(memo, maker))) == {maker.error}
@@ -92,7 +92,9 @@ def test_a_failure_is_told_to_all_who_wait_and_not_kept(
     assert drive(many(memo, maker)) == ["value 2"] * 5
 
 
-def test_when_the_one_who_makes_it_is_cancelled_another_does(memo: Memo, maker: Maker) -> None:
+def test_when_the_one_who_makes_it_is_cancelled_another_does(
+    memo: SingleFlight, maker: Maker
+) -> None:
     async def cancel_the_first() -> tuple[bool, list[str]]:
         first = asyncio.create_task(arun(memo.get("key", maker.call)))
         await asyncio.sleep(0)
@@ -105,7 +107,7 @@ def test_when_the_one_who_makes_it_is_cancelled_another_does(memo: Memo, maker: 
     assert asyncio.run(cancel_the_first()) == (True, ["value 1"] * 3)
 
 
-def test_when_one_who_waits_is_cancelled_nobody_else_is(memo: Memo, maker: Maker) -> None:
+def test_when_one_who_waits_is_cancelled_nobody_else_is(memo: SingleFlight, maker: Maker) -> None:
     async def cancel_the_second() -> list[str | BaseException]:
         tasks = [asyncio.create_task(arun(memo.get("key", maker.call))) for _ in range(3)]
         await asyncio.sleep(0.001)
@@ -117,7 +119,7 @@ def test_when_one_who_waits_is_cancelled_nobody_else_is(memo: Memo, maker: Maker
     assert isinstance(second, asyncio.CancelledError)
 
 
-def test_when_the_one_who_makes_it_runs_out_of_time_the_others_do_not(memo: Memo) -> None:
+def test_when_the_one_who_makes_it_runs_out_of_time_the_others_do_not(memo: SingleFlight) -> None:
     maker, begun, waits = Maker(delay_s=0), Event(), Event()
 
     def out_of_time() -> Call[str]:
@@ -142,7 +144,7 @@ def test_when_the_one_who_makes_it_runs_out_of_time_the_others_do_not(memo: Memo
     assert run(both()) == [DeadlineExceededError, "value 1"]
 
 
-def test_threads_and_loops_share_a_value(memo: Memo) -> None:
+def test_threads_and_loops_share_a_value(memo: SingleFlight) -> None:
     maker, start, values = Maker(delay_s=0.05), Barrier(4), []
 
     def in_a_thread() -> None:
@@ -161,7 +163,7 @@ def test_threads_and_loops_share_a_value(memo: Memo) -> None:
     assert values == ["value 1"] * 4
 
 
-def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: Memo) -> None:
+def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: SingleFlight) -> None:
     """A foreign retriever may call ours so; waiting would block both for ever."""
     maker = Maker()
 

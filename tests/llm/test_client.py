@@ -12,7 +12,7 @@ from llama_index.core.llms import CustomLLM
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import Frame, Session, entered
+from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
@@ -60,7 +60,7 @@ def written(request: pytest.FixtureRequest) -> Run:
 
     def carry_out(plan: Plan[list[str]]) -> tuple[list[str], list[str]]:
         session = Session()
-        with entered(Frame(session)):
+        with entered(Context(session)):
             result = run(plan) if request.param == "sync" else asyncio.run(arun(plan))
         return result, [f"{part.where}: {part.reason}" for part in session.degraded]
 

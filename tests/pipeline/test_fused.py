@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
@@ -116,10 +116,10 @@ def test_f4_a_required_leg_that_fails_fails_the_query(searched: Searched) -> Non
 
 def test_min_success_legs_must_answer(searched: Searched) -> None:
     legs = good("one") | good("two") | broken()
-    assert searched(Fused(legs, RRF(), min_success=2), "query").hits
+    assert searched(FusionRetriever(legs, RRF(), min_success=2), "query").hits
     with pytest.raises(TooFewLegsError, match="2 of 3 legs answered, at least 3"):
-        searched(Fused(legs, RRF(), min_success=3), "query")
-    nothing = Fused(branches(broken()), RRF(), min_success=0)
+        searched(FusionRetriever(legs, RRF(), min_success=3), "query")
+    nothing = FusionRetriever(branches(broken()), RRF(), min_success=0)
     assert searched(nothing, "query").hits == []
 
 
@@ -166,7 +166,7 @@ def test_a_leg_is_asked_for_its_own_number_of_hits(searched: Searched) -> None:
 
 
 def test_top_k_of_the_query_cuts_the_fused_ranking(searched: Searched) -> None:
-    fused = Fused(good("one") | FixedRetriever([("c", 1.0)], name="two"), RRF(), top_k=2)
+    fused = FusionRetriever(good("one") | FixedRetriever([("c", 1.0)], name="two"), RRF(), top_k=2)
     everything = searched(fused, Query("query", top_k=3)).hits
     assert node_ids(everything) == ["a", "c", "b"]
     assert searched(fused, "query").hits == everything[:2]
@@ -340,7 +340,7 @@ def test_f3_more_than_top_k_hits_are_fused_before_the_cut(searched: Searched) ->
     twins = [
         FakeRetriever([(f"{leg}{n}", 1 - n / 10, "same text") for n in range(3)]) for leg in "xy"
     ]
-    fused = Fused(branches(*twins), RRF(), top_k=4)
+    fused = FusionRetriever(branches(*twins), RRF(), top_k=4)
     assert len(searched(fused, "query").hits) == 4
 
 
@@ -378,9 +378,9 @@ def test_a_notebook_draws_the_shape() -> None:
 
 def test_min_success_counts_legs_whatever_each_is_asked(searched: Searched) -> None:
     legs = Wordings(("x", "y", "z")) >> branches(good(), broken())
-    assert searched(Fused(legs, RRF(), min_success=1), "query").hits
+    assert searched(FusionRetriever(legs, RRF(), min_success=1), "query").hits
     with pytest.raises(TooFewLegsError, match="1 of 2 legs answered, at least 2 must"):
-        searched(Fused(legs, RRF(), min_success=2), "query")
+        searched(FusionRetriever(legs, RRF(), min_success=2), "query")
 
 
 class OnlyX(FakeRetriever):
@@ -394,7 +394,7 @@ class OnlyX(FakeRetriever):
 
 def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) -> None:
     legs = Wordings(("x", "y", "z")) >> branches(good(), OnlyX([("c", 0.9)]))
-    result = searched(Fused(legs, RRF(), min_success=2), "query")
+    result = searched(FusionRetriever(legs, RRF(), min_success=2), "query")
     assert "c" in node_ids(result.hits)
     assert len(result.degraded) == 2
 
@@ -407,7 +407,7 @@ def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriev
     assert breaker.is_open
     copied = again(fused)
     assert node_ids(copied.retrieve("query")) == node_ids(fused.retrieve("query"))
-    assert isinstance(copied, Fused)
+    assert isinstance(copied, FusionRetriever)
     assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.reset_s) == (1, 60)
 
 

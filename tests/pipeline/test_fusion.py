@@ -12,7 +12,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
-from llama_retrieval_ext.pipeline.pipeline import Fused
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.results import Contribution, Hit, node_ids
 from llama_retrieval_ext.stages.fusion import (
     RRF,
@@ -324,9 +324,9 @@ def test_f16_parameters_that_cannot_work_are_refused_at_construction() -> None:
     with pytest.raises(ConfigurationError, match="Z_SCORE"):
         CombMNZ(normalise=Normalisation.Z_SCORE)
     with pytest.raises(ConfigurationError, match="min_success"):
-        Fused(a | b, RRF(), min_success=-1)
+        FusionRetriever(a | b, RRF(), min_success=-1)
     with pytest.raises(ConfigurationError, match="min_success"):
-        Fused(a | b, RRF(), min_success=3)
+        FusionRetriever(a | b, RRF(), min_success=3)
     with pytest.raises(ConfigurationError, match="all 2 weights are 0"):
         branches(Leg("a", a, weight=0), Leg("b", b, weight=0)) >> RRF()
 

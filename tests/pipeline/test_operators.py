@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query, Scope
@@ -216,10 +216,10 @@ SETTINGS: Mapping[str, tuple[Callable[[], Retriever], list[str]]] = {
         ["g-en"],
     ),
     "filters of a fusion": (
-        lambda: Fused(tenants | tenants, RRF(), filters=EN),
+        lambda: FusionRetriever(tenants | tenants, RRF(), filters=EN),
         ["a-en", "g-en"],
     ),
-    "a limit of a fusion": (lambda: Fused(tenants | tenants, RRF(), top_k=1), ["a-en"]),
+    "a limit of a fusion": (lambda: FusionRetriever(tenants | tenants, RRF(), top_k=1), ["a-en"]),
 }
 
 
@@ -250,7 +250,7 @@ def test_a_retriever_that_requires_a_scope_still_does_in_a_pipeline() -> None:
 def test_a_leg_keeps_its_limits_beside_others() -> None:
     slow = Leg("slow", c, timeout_s=1.0, weight=0.5, top_k=2, required=True)
     made = (slow | a) >> RRF()
-    assert isinstance(made, Fused)
+    assert isinstance(made, FusionRetriever)
     assert made.legs[0] is slow
     assert [leg.name for leg in made.legs] == ["slow", "a"]
     fanned = Twice() >> slow

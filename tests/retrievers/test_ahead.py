@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import Frame, Session, entered
+from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -26,7 +26,7 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.stores.engine.backend import Asked, Found, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 
@@ -49,15 +49,15 @@ class Counting(FakeBackend):
         self.batches: list[int] = []
         self.singles = 0
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         self.singles += 1
         return super().dense(embedding, search)
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         self.singles += 1
         return super().keyword(text, search)
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         answer = super().batch(asked)
         self.singles -= len(asked)  # the fake makes a batch of single searches
         self.batches.append(len(asked))
@@ -169,9 +169,9 @@ def test_what_is_asked_twice_is_searched_once(
 
 
 def test_what_was_found_ahead_is_kept_no_longer_than_it_is_needed() -> None:
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         assert len(hybrid(Counting()).retrieve_many(SAMPLE_QUERIES, at_once=2))
-        assert not frame.session.ahead
+        assert not frame.session.prefetch
 
 
 class Away(Counting):
@@ -182,13 +182,13 @@ class Away(Counting):
         self.waits = 0
         self.times = times
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         return Call(lambda: self._waited(super(Away, self).dense(embedding, search)))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return Call(lambda: self._waited(super(Away, self).keyword(text, search)))
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         self.batches.append(len(asked))
         found = FakeBackend(self.nodes).batch(asked)
         assert found is not None
@@ -236,7 +236,7 @@ def test_the_degraded_answers_of_many_are_those_of_each(
 
 
 def test_each_query_that_is_degraded_is_told() -> None:
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         over_keywords_too(Away()).retrieve_many(SAMPLE_QUERIES)
         assert not frame.session.unreached
     assert [each.where for each in frame.session.degraded] == ["vector"] * len(SAMPLE_QUERIES)

@@ -53,7 +53,7 @@ def family(
     return [above, *children]
 
 
-class Found(Retriever):
+class Candidate(Retriever):
     """Finds these nodes of a docstore."""
 
     def __init__(self, nodes: Sequence[BaseNode], scores: dict[str, float]) -> None:
@@ -73,7 +73,7 @@ def docstore(nodes: Sequence[BaseNode], *, without: Sequence[str] = ()) -> Simpl
 
 
 def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **given: object) -> Retriever:
-    retriever = Found(nodes, scores)
+    retriever = Candidate(nodes, scores)
     return AutoMergingRetriever(retriever, docstore(nodes), **given)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_a1_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -
 
 def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Searched) -> None:
     store = docstore(P, without=["P"])
-    found = Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
+    found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
     result = searched(AutoMergingRetriever(found, store), "query")
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
     assert [part.reason for part in result.degraded] == ["the docstore lacks 1 nodes: ['P']"]
@@ -141,7 +141,7 @@ def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> N
         def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
             raise ConnectionError("docstore down")
 
-    found = Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
+    found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
     result = searched(AutoMergingRetriever(found, Down()), "query")
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
     assert {part.reason for part in result.degraded} == {"ConnectionError: docstore down"}
@@ -158,7 +158,7 @@ def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
     nodes = [node for name in "ABCD" for node in family(name, 4)]
     store = Counted()
     store.add_documents(nodes)
-    retriever = AutoMergingRetriever(Found(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
+    retriever = AutoMergingRetriever(Candidate(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
     assert len(searched(retriever, "query").hits) == 4
     assert calls == [["A", "B", "C", "D"]]
 
@@ -177,7 +177,7 @@ def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
     nodes = [node for name in "ABCDEF" for node in family(name, 4)]
     store = SlowReads()
     store.add_documents(nodes)
-    found = Found(nodes, {f"{name}{n}": 0.5 for name in "ABCDEF" for n in range(3)})
+    found = Candidate(nodes, {f"{name}{n}": 0.5 for name in "ABCDEF" for n in range(3)})
     started = time.perf_counter()
     hits = searched(AutoMergingRetriever(found, store), "query").hits
     assert node_ids(hits) == list("ABCDEF")
@@ -193,7 +193,7 @@ def test_a_docstore_with_an_async_batch_call_is_awaited() -> None:
     calls: list[list[str]] = []
     store = Awaited()
     store.add_documents(P)
-    retriever = AutoMergingRetriever(Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
     assert node_ids(asyncio.run(retriever.aretrieve("query"))) == ["P"]
     assert calls == [["P"]]
 
@@ -207,7 +207,7 @@ def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
     calls: list[list[str]] = []
     store = Counted()
     store.add_documents(P)
-    result = searched(AutoMergingRetriever(Found(P, {"P0": 0.9, "P2": 0.3}), store), "query")
+    result = searched(AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P2": 0.3}), store), "query")
     assert node_ids(result.hits) == ["P"]
     assert calls == [["P", "P1"]]
 
@@ -221,7 +221,7 @@ def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None
     released = Event()
     store = Hangs()
     store.add_documents(P)
-    retriever = AutoMergingRetriever(Found(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
     started = time.perf_counter()
     try:
         result = searched(retriever, Query("query", timeout_s=0.2))
@@ -303,7 +303,7 @@ def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
             return super().get_nodes(node_ids, raise_error)
 
     meeting = Meeting(2)
-    retriever = AutoMergingRetriever(Found(P, {"P0": 0.9}), Slow())
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9}), Slow())
     result = asyncio.run(met_by_the_loop(retriever, meeting))
     assert scores(result.hits) == [("P0", 0.9)]
 

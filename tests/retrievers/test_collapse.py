@@ -25,7 +25,7 @@ from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Asked, Found, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
@@ -55,17 +55,17 @@ class Grouping(FakeBackend):
 
     def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
         can = replace(EVERYTHING, grouping=True, most_hits=10_000)
-        super().__init__(nodes, capabilities=can, **options)
+        super().__init__(nodes, features=can, **options)
         self.asked = 0
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         self.asked += 1
         everything = FakeBackend(self.nodes)
         everything.shows = self.shows  # type: ignore[method-assign]
         (call,) = (everything.batch([_deep(asked)]),)
         assert call is not None
 
-        def groups(rankings: list[list[Found]]) -> list[Found]:
+        def groups(rankings: list[list[Candidate]]) -> list[Candidate]:
             best = Collapse(size).of(rankings[0])
             documents = list(dict.fromkeys(document_of(each.node) for each in best))
             chosen = documents[: asked.search.top_k]
@@ -77,13 +77,13 @@ class Grouping(FakeBackend):
 class ByDocument(Grouping):
     """What older versions stored: it goes by documents where a source has several."""
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         self.asked += 1
         (call,) = (FakeBackend(self.nodes).batch([_deep(asked)]),)
         assert call is not None
 
-        def groups(rankings: list[list[Found]]) -> list[Found]:
-            documents: dict[object, list[Found]] = {}
+        def groups(rankings: list[list[Candidate]]) -> list[Candidate]:
+            documents: dict[object, list[Candidate]] = {}
             for each in rankings[0]:
                 documents.setdefault(document_of(each.node), []).append(each)
             best = list(documents.values())[: asked.search.top_k]
@@ -102,7 +102,7 @@ class Leaking(Grouping):
         return True
 
 
-def _deep(asked: Asked) -> Asked:
+def _deep(asked: EngineQuery) -> EngineQuery:
     return replace(asked, search=replace(asked.search, top_k=len(NODES)))
 
 
@@ -181,7 +181,7 @@ def test_ties_go_by_node_id_though_the_engine_has_chosen_otherwise() -> None:
 
 
 def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
-    backend = FakeBackend(NODES, capabilities=replace(EVERYTHING, most_hits=150))
+    backend = FakeBackend(NODES, features=replace(EVERYTHING, most_hits=150))
     retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
     result = retriever.search(QUERY)
     assert node_ids(result.hits) == ["long000"]
@@ -230,16 +230,16 @@ class Batching(Grouping):
 
     def __init__(self, nodes: Sequence[TextNode], *, most_hits: int = 10_000) -> None:
         super().__init__(nodes)
-        self._capabilities = replace(self._capabilities, most_hits=most_hits)
+        self._features = replace(self._features, most_hits=most_hits)
         self.batches = self.singles = 0
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         self.singles += 1
         return super().keyword(text, search)
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         self.batches += 1
-        most = self.capabilities.most_hits or 0
+        most = self.features.most_hits or 0
         if any(each.search.top_k > most for each in asked):
             raise ConfigurationError(f"more than {most} hits are wanted")
         answer = super().batch(asked)
@@ -270,14 +270,14 @@ def test_where_the_batch_has_too_few_the_engine_goes_by_documents() -> None:
 class Away(Grouping):
     """A server that cannot be reached."""
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
-        def fail() -> list[list[Found]]:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+        def fail() -> list[list[Candidate]]:
             self.asked += 1
             raise StoreUnavailableError("the server is away")
 
         return Call(fail)
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         return Call(lambda: self.batch([asked]).function()[0])  # type: ignore[union-attr]
 
 

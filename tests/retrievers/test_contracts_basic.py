@@ -77,8 +77,8 @@ class TestHybridRetrieverInTwoRequests(RetrieverContract):
         backend = FakeBackend(sample_nodes(MODEL))
         two_requests = FakeBackend(
             backend.nodes,
-            capabilities=type(backend.capabilities)(
-                dense=backend.capabilities.dense, keyword=backend.capabilities.keyword
+            features=type(backend.features)(
+                dense=backend.features.dense, keyword=backend.features.keyword
             ),
         )
         return HybridRetriever(two_requests, embed_model=MODEL, top_k=5, alpha=0.6)

@@ -21,8 +21,8 @@ from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbed
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
 def test_who_has_no_embedding_model_is_named(*, one_round_trip: bool) -> None:
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     with pytest.raises(ConfigurationError, match="HybridRetriever has no embedding model"):
         HybridRetriever(backend).retrieve("leave")
     assert HybridRetriever(backend, alpha=0.0).retrieve("leave")
@@ -37,16 +37,16 @@ def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
 def test_scores_are_summed_from_the_last_candidate_to_the_first(*, one_round_trip: bool) -> None:
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     query = Query("annual leave", top_k=2)  # which more than two nodes share words with
     assert scored(backend, query) == scored(backend, query, WeightedSum())
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
 def test_scores_of_all_that_share_a_word_are_measured_from_zero(*, one_round_trip: bool) -> None:
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     query = Query("annual leave", top_k=100)
     scales = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
     assert scored(backend, query) == scored(backend, query, WeightedSum(normalise=scales))
@@ -85,8 +85,8 @@ def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
 def test_min_success_makes_the_failure_of_a_search_an_error(*, one_round_trip: bool) -> None:
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     model = FakeEmbedding(fail=ConnectionError("no model"))
     assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded
     for both in (

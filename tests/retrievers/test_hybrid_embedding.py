@@ -16,7 +16,7 @@ from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Backend, Found, Search
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
@@ -30,8 +30,8 @@ def one_round_trip() -> Backend:
 
 
 def side_by_side() -> Backend:
-    capabilities = replace(EVERYTHING, one_round_trip=False)
-    return FakeBackend(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=False)
+    return FakeBackend(sample_nodes(FakeEmbedding()), features=features)
 
 
 def embedded() -> EmbeddedVectorStore:
@@ -89,8 +89,8 @@ def test_a_search_that_grows_for_its_documents_calls_a_failing_model_once(
     down: FakeEmbedding, searched: Searched, *, one_round_trip: bool
 ) -> None:
     nodes = [TextNode(id_=f"n{n}", text="leave", metadata={"lang": "en"}) for n in range(9)]
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(nodes, capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(nodes, features=features)
     once_each = Collapse(1, by="lang")  # fewer values than hits to return: the search goes on
     retriever = HybridRetriever(
         backend, embed_model=down, collapse=once_each, top_k=2, candidates=1
@@ -102,7 +102,7 @@ def test_a_search_that_grows_for_its_documents_calls_a_failing_model_once(
 
 
 class NoKeywords(FakeBackend):
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         del text, search
         raise StoreUnavailableError("no keyword search today")
 
@@ -111,8 +111,8 @@ class NoKeywords(FakeBackend):
 def test_the_error_names_both_legs_when_both_fail(
     down: FakeEmbedding, searched: Searched, *, one_round_trip: bool
 ) -> None:
-    capabilities = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = NoKeywords(sample_nodes(FakeEmbedding()), capabilities=capabilities)
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = NoKeywords(sample_nodes(FakeEmbedding()), features=features)
     with pytest.raises(TooFewLegsError, match=r"model is down.*no keyword search") as raised:
         searched(HybridRetriever(backend, embed_model=down), "annual leave")
     assert set(raised.value.causes) == {"vector", "keyword"}

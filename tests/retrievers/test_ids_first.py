@@ -12,9 +12,9 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
     Choice,
     Chosen,
-    Found,
     ScoredId,
     Search,
     ids_first,
@@ -30,7 +30,7 @@ class IdsFirst(FakeBackend):
     """Remembers which nodes were wanted; those in ``gone`` were deleted meanwhile."""
 
     def __init__(self, nodes: Sequence[TextNode], *, gone: Sequence[str] = ()) -> None:
-        super().__init__(nodes, capabilities=replace(EVERYTHING, ids_first=True))
+        super().__init__(nodes, features=replace(EVERYTHING, ids_first=True))
         self.gone = gone
         self.wanted: list[Sequence[str]] = []
 
@@ -40,7 +40,7 @@ class IdsFirst(FakeBackend):
         dense, keyword = self.dense(embedding, search), self.keyword(text, search)
         there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
 
-        def ids(call: Call[list[Found]]) -> list[ScoredId]:
+        def ids(call: Call[list[Candidate]]) -> list[ScoredId]:
             return [(each.node_id, each.score) for each in call.function()]
 
         def chosen() -> Chosen:

@@ -16,7 +16,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, ScoreRange, Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
@@ -30,12 +30,12 @@ class Fusing(FakeBackend):
     """An engine that fuses, and remembers what it was asked."""
 
     def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
-        super().__init__(nodes, capabilities=FUSES, **options)
+        super().__init__(nodes, features=FUSES, **options)
         self.asked: list[tuple[Search, FusedSearch]] = []
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         self.asked.append((search, how))
         return super().fused(embedding, text, search, how)
 
@@ -91,7 +91,7 @@ def test_there_are_never_fewer_candidates_than_hits_wanted() -> None:
 
 def test_the_trace_says_who_fused() -> None:
     backend = Fusing(sample_nodes(MODEL))
-    apart = FakeBackend(backend.nodes, capabilities=replace(FUSES, one_round_trip=False))
+    apart = FakeBackend(backend.nodes, features=replace(FUSES, one_round_trip=False))
     told = [
         str(hybrid(each, pushdown=pushdown).explain("leave").trace)
         for each, pushdown in ((backend, True), (backend, False), (apart, False))
@@ -139,9 +139,9 @@ def test_another_fusion_is_refused_with_those_there_are(options: dict[str, Any])
 
 
 def test_an_engine_without_fusion_refuses_pushdown() -> None:
-    silent = Capabilities(dense=ScoreRange("cosine"), keyword=ScoreRange("bm25"))
+    silent = EngineFeatures(dense=ScoreRange("cosine"), keyword=ScoreRange("bm25"))
     with pytest.raises(UnsupportedModeError, match="fake does not fuse"):
-        hybrid(FakeBackend(sample_nodes(MODEL), capabilities=silent), pushdown=True)
+        hybrid(FakeBackend(sample_nodes(MODEL), features=silent), pushdown=True)
 
 
 def test_an_engine_that_was_set_up_otherwise_meanwhile_refuses_pushdown() -> None:
@@ -151,7 +151,7 @@ def test_an_engine_that_was_set_up_otherwise_meanwhile_refuses_pushdown() -> Non
         fusions = FUSES.fusions
 
         @property
-        def capabilities(self) -> Capabilities:
+        def features(self) -> EngineFeatures:
             return replace(FUSES, fusions=self.fusions)
 
     backend = Changing(sample_nodes(MODEL))

@@ -58,7 +58,7 @@ def check_agreement(backend: Backend, *, examples: int = 100) -> None:
 
 def _fusions(backend: Backend) -> Iterator[FusedSearch]:
     for candidates in (10, 60):
-        for native in backend.capabilities.fusions:
+        for native in backend.features.fusions:
             yield from sample_fusions(native, candidates=candidates)
 
 

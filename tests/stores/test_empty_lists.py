@@ -61,7 +61,7 @@ def store(backend: Backend) -> EngineStore:
 
 
 def _modes(backend: Backend) -> list[VectorStoreQueryMode]:
-    return [each for each in MODES if backend.capabilities.mmr or each != MODES[-1]]
+    return [each for each in MODES if backend.features.mmr or each != MODES[-1]]
 
 
 def _found(store: EngineStore, mode: VectorStoreQueryMode, **options: Any) -> list[list[str]]:

@@ -31,18 +31,18 @@ from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import Found, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
-Asked = Callable[[GenericBackend, Search], list[Found]]
+SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]
 EN = Compare("lang", FilterOperator.EQ, "en")
 
 
 @pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Asked:
-    def found(backend: GenericBackend, search: Search) -> list[Found]:
+def ask(request: pytest.FixtureRequest) -> SearchFunction:
+    def found(backend: GenericBackend, search: Search) -> list[Candidate]:
         plan = call(backend.dense([1.0, 0.0], search))
         return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
 
@@ -89,16 +89,18 @@ class Remote(BasePydanticVectorStore):
         return self.query(query)
 
 
-def told(found: Sequence[Found]) -> list[tuple[str, float]]:
+def told(found: Sequence[Candidate]) -> list[tuple[str, float]]:
     return [(each.node_id, each.score) for each in found]
 
 
-def test_hits_come_best_first_whatever_the_order_of_the_store(ask: Asked) -> None:
+def test_hits_come_best_first_whatever_the_order_of_the_store(ask: SearchFunction) -> None:
     store = Remote().answers(("c", 0.1), ("b", 0.9), ("a", 0.9))
     assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
 
 
-def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(ask: Asked) -> None:
+def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(
+    ask: SearchFunction,
+) -> None:
     store = Remote().answers(("a", 0.9))
     nobody = Compare("document", FilterOperator.IN, ())
     assert ask(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
@@ -108,30 +110,30 @@ def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(
     assert store.asked[0].filters is None
 
 
-def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: Asked) -> None:
+def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", 0.5))
     assert told(ask(GenericBackend(store), Search(1))) == [("a", 0.9)]
     assert store.asked[0].similarity_top_k == 1
 
 
-def test_distances_are_turned_round(ask: Asked) -> None:
+def test_distances_are_turned_round(ask: SearchFunction) -> None:
     backend = GenericBackend(Remote().answers(("far", 0.9), ("near", 0.1)), lower_is_better=True)
     assert told(ask(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
-    assert backend.capabilities.dense is not None
-    assert (backend.capabilities.dense.kind, backend.capabilities.dense.high) == (
+    assert backend.features.dense is not None
+    assert (backend.features.dense.kind, backend.features.dense.high) == (
         "negative_distance",
         0.0,
     )
 
 
 @pytest.mark.parametrize("score", [None, math.nan, math.inf])
-def test_a_score_that_is_no_number_is_refused(score: float | None, ask: Asked) -> None:
+def test_a_score_that_is_no_number_is_refused(score: float | None, ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", score))
     with pytest.raises(ScoreError, match="'b'"):
         ask(GenericBackend(store), Search(5))
 
 
-def test_hits_without_scores_are_refused(ask: Asked) -> None:
+def test_hits_without_scores_are_refused(ask: SearchFunction) -> None:
     class Scoreless(Remote):
         def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
             return VectorStoreQueryResult(nodes=[TextNode(id_="a")])
@@ -140,7 +142,7 @@ def test_hits_without_scores_are_refused(ask: Asked) -> None:
         ask(GenericBackend(Scoreless()), Search(5))
 
 
-def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: Asked) -> None:
+def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9))
     ask(GenericBackend(store), Search(5, EN))
     filters = store.asked[0].filters
@@ -148,13 +150,13 @@ def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: Asked) -> Non
     assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
 
 
-def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: Asked) -> None:
+def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: SearchFunction) -> None:
     store = Remote().answers(error=NotImplementedError("no such operator"))
     with pytest.raises(UnsupportedFilterError, match=r"Remote cannot evaluate .*no such operator"):
         ask(GenericBackend(store), Search(5, EN))
 
 
-def test_other_errors_come_through_as_they_are(ask: Asked) -> None:
+def test_other_errors_come_through_as_they_are(ask: SearchFunction) -> None:
     with pytest.raises(ConnectionError, match="down"):
         ask(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
 
@@ -174,7 +176,7 @@ def test_other_errors_come_through_as_they_are(ask: Asked) -> None:
     ids=repr,
 )
 def test_empty_groups_never_reach_a_store(
-    condition: Condition, asks: bool, filtered: bool, ask: Asked
+    condition: Condition, asks: bool, filtered: bool, ask: SearchFunction
 ) -> None:
     store = Remote().answers(("a", 0.9))
     found = ask(GenericBackend(store), Search(5, condition))
@@ -194,9 +196,9 @@ def test_a_leak_of_the_store_stops_at_the_gate() -> None:
 
 
 def test_real_async_is_declared_where_the_store_has_it() -> None:
-    assert GenericBackend(Remote()).capabilities.real_async
+    assert GenericBackend(Remote()).features.real_async
     index = VectorStoreIndex([], embed_model=FakeEmbedding())
-    assert not source_of(index).backend.capabilities.real_async
+    assert not source_of(index).backend.features.real_async
 
 
 def test_a_store_without_text_needs_a_lookup() -> None:

@@ -43,7 +43,7 @@ def hybrid(backend: Backend, *, pushdown: bool, **options: Any) -> HybridRetriev
 
 
 def _native(backend: Backend) -> Fusion:
-    return next(sample_fusions(backend.capabilities.fusions[0], candidates=5)).fusion
+    return next(sample_fusions(backend.features.fusions[0], candidates=5)).fusion
 
 
 @pytest.mark.parametrize(

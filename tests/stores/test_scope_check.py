@@ -5,11 +5,11 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import ScopeViolationError
-from llama_retrieval_ext.execution.context import Frame, Session, entered
+from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.stores.engine.backend import Found
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.scope_check import gated
 from llama_retrieval_ext.testing.fakes import FakeBackend
 
@@ -17,12 +17,12 @@ ACME = Scope("acme").condition
 STRICT, LENIENT = FakeBackend([]), FakeBackend([], drop_violations=True)
 
 
-def found(*tenants: str | None) -> list[Found]:
+def found(*tenants: str | None) -> list[Candidate]:
     nodes = [
         TextNode(id_=f"{place}-{tenant}", metadata={} if tenant is None else {"tenant_id": tenant})
         for place, tenant in enumerate(tenants)
     ]
-    return [Found(node, 1.0 - place / 10) for place, node in enumerate(nodes)]
+    return [Candidate(node, 1.0 - place / 10) for place, node in enumerate(nodes)]
 
 
 def test_without_a_condition_everything_passes() -> None:
@@ -49,7 +49,7 @@ def test_what_does_not_is_an_error_that_names_it(tenant: str | None) -> None:
 def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         hits = gated(found("globex", "acme"), ACME, backend=LENIENT, source="vector")
     assert node_ids(hits) == ["1-acme"]
     (told,) = frame.session.degraded
@@ -61,6 +61,6 @@ def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
 
 def test_filters_are_checked_like_scopes() -> None:
     recent = Compare("year", FilterOperator.GTE, 2020)
-    old = [Found(TextNode(id_="old", metadata={"year": 2019}), 1.0)]
+    old = [Candidate(TextNode(id_="old", metadata={"year": 2019}), 1.0)]
     with pytest.raises(ScopeViolationError):
         gated(old, recent, backend=STRICT, source="vector")

@@ -12,8 +12,8 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
-    Capabilities,
-    Found,
+    Candidate,
+    EngineFeatures,
     ScoreRange,
     Search,
 )
@@ -32,7 +32,7 @@ class TestBackendWithoutKeywords(BackendContract):
     @pytest.fixture
     def backend(self, embed_model: BaseEmbedding) -> Backend:
         return FakeBackend(
-            sample_nodes(embed_model), capabilities=Capabilities(dense=EVERYTHING.dense)
+            sample_nodes(embed_model), features=EngineFeatures(dense=EVERYTHING.dense)
         )
 
 
@@ -40,7 +40,7 @@ class TestBackendWithoutVectors(BackendContract):
     @pytest.fixture
     def backend(self) -> Backend:
         return FakeBackend(
-            sample_nodes(), capabilities=Capabilities(keyword=ScoreRange("bm25", low=0.0))
+            sample_nodes(), features=EngineFeatures(keyword=ScoreRange("bm25", low=0.0))
         )
 
 
@@ -50,12 +50,12 @@ class LeakyBackend(FakeBackend):
 
 
 class GenerousBackend(FakeBackend):
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return super().keyword(text, replace(search, top_k=search.top_k + 1))
 
 
 class RandomTies(FakeBackend):
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         call = super().keyword(text, search)
         return Call(lambda: sorted(call.function(), key=lambda found: -len(found.node.node_id)))
 
@@ -63,11 +63,11 @@ class RandomTies(FakeBackend):
 class SilentFallback(FakeBackend):
     """Asked for what it does not declare, it answers with something else."""
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return self.dense(FakeEmbedding().get_query_embedding(text), search)
 
 
-def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Found]]]]:
+def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Candidate]]]]:
     return [backend.keyword]
 
 
@@ -85,7 +85,7 @@ def test_a_leak_fails_the_contract() -> None:
 
 def test_an_operator_that_is_not_declared_and_not_refused_fails_the_contract() -> None:
     fewer = replace(EVERYTHING, operators=frozenset({FilterOperator.NE}))
-    wrong = FakeBackend(sample_nodes(FakeEmbedding()), capabilities=fewer)
+    wrong = FakeBackend(sample_nodes(FakeEmbedding()), features=fewer)
     with pytest.raises(pytest.fail.Exception):
         BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
             wrong, asks(wrong), SAMPLE_CONDITIONS["EQ a string"]
@@ -103,6 +103,6 @@ def test_a_wrong_order_or_number_fails_the_contract(backend: type[FakeBackend]) 
 
 def test_a_silent_fallback_fails_the_contract() -> None:
     model = FakeEmbedding()
-    wrong = SilentFallback(sample_nodes(model), capabilities=Capabilities(dense=EVERYTHING.dense))
+    wrong = SilentFallback(sample_nodes(model), features=EngineFeatures(dense=EVERYTHING.dense))
     with pytest.raises(pytest.fail.Exception):
         BackendContract().test_a_kind_of_search_that_is_not_declared_is_refused(wrong, model)

@@ -11,7 +11,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, branches
 from llama_retrieval_ext.pipeline.fusion import FusionChain
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
@@ -36,7 +36,7 @@ def right(
     assert_type(leg | a | b, Branches)
     assert_type(a | (b | leg), Branches)
     assert_type(branches(theirs, theirs, named=leg), Branches)
-    assert_type((a | b) >> RRF(), Fused)
+    assert_type((a | b) >> RRF(), FusionRetriever)
     assert_type((a | b) >> (RRF() >> Top(3)), Pipeline)
     assert_type((a | b) >> WeightedSum() >> Top(3), Pipeline)
     assert_type(RRF() >> Top(3) >> postprocessor, FusionChain)
@@ -55,8 +55,8 @@ def right(
     assert_type(fan_out >> leg, Unfused)
     assert_type(rewrite >> (fan_out >> (a | b)), Unfused)
     assert_type(a | (fan_out >> b) >> RRF(), Branches)
-    assert_type(fan_out >> (theirs | b) >> RRF(), Fused)
-    assert_type(((a | b) >> RRF() >> Top(9) | a) >> RRF(), Fused)
+    assert_type(fan_out >> (theirs | b) >> RRF(), FusionRetriever)
+    assert_type(((a | b) >> RRF() >> Top(9) | a) >> RRF(), FusionRetriever)
     assert_type(llama_retrieval_ext.Top(3), Top)
     llama_index: BaseRetriever = (a | b) >> RRF() >> Top(3)
     del llama_index

@@ -8,7 +8,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext import HybridRetreiver  # wrong
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import Fused, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
 from llama_retrieval_ext.stages.fusion import RRF
@@ -79,9 +79,9 @@ def wrong(
     _ = a | "b"  # wrong
     retriever: BaseRetriever = a | b  # wrong
     pipeline: Pipeline = RRF() >> Top(3)  # wrong
-    fused: Fused = fan_out >> a  # wrong
+    fused: FusionRetriever = fan_out >> a  # wrong
     del retriever, pipeline, fused
-    Fused(a, RRF())  # wrong
+    FusionRetriever(a, RRF())  # wrong
     Pipeline(a | b)  # wrong
     Pipeline(a, refines=[RRF()])  # wrong
 

@@ -22,7 +22,7 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.scores import LARGEST
 from llama_retrieval_ext.retrievers.bm25.postings import Ints, Postings, best
 from llama_retrieval_ext.stores.encoding.values import keyword_text
-from llama_retrieval_ext.stores.engine.backend import Found
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -98,7 +98,7 @@ class Snapshot:
 
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
-    ) -> list[Found]:
+    ) -> list[Candidate]:
         """The nodes with the highest scores above 0, best first; equal scores by node id.
 
         Args:
@@ -116,7 +116,7 @@ class Snapshot:
         if condition is not None:
             scores *= self._mask(condition)
         rows = best(scores, top_k)
-        found = list(map(Found, map(self._rows.__getitem__, rows), scores[rows].tolist()))
+        found = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
         _check_unchanged(found, condition)
         return found
 
@@ -157,7 +157,7 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
     return np.fromiter(fits, np.bool_, len(nodes))
 
 
-def _check_unchanged(found: Sequence[Found], condition: Condition | None) -> None:
+def _check_unchanged(found: Sequence[Candidate], condition: Condition | None) -> None:
     # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
     stale = tuple(each.node_id for each in found if not matches(condition, each.node.metadata))
     if stale:
@@ -198,7 +198,7 @@ class KeywordIndex:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _changing=Lock())
 
-    def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Found]:
+    def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
         """The best nodes for a text; see `Snapshot.search`."""
         terms = self.tokenizer.query_terms(text)
         return self.snapshot.search(terms, top_k=top_k, condition=condition)

@@ -51,7 +51,7 @@ class DocstoreOptions(BM25Options, total=False):
     show_progress: bool
 
 
-class Settings(TypedDict):
+class BM25Settings(TypedDict):
     """What of a retriever is written down: all but its scope, which is not the file's to say."""
 
     top_k: int
@@ -63,7 +63,7 @@ class Settings(TypedDict):
     name: str
 
 
-def settings_to_json(settings: Settings) -> dict[str, object]:
+def settings_to_json(settings: BM25Settings) -> dict[str, object]:
     """The settings as JSON has them."""
     filters = settings["filters"]
     return {
@@ -73,7 +73,7 @@ def settings_to_json(settings: Settings) -> dict[str, object]:
     }
 
 
-def settings_from_json(data: Mapping[str, Any]) -> Settings:  # Any: JSON
+def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
     """The settings that `settings_to_json` gave.
 
     Raises:
@@ -81,7 +81,7 @@ def settings_from_json(data: Mapping[str, Any]) -> Settings:  # Any: JSON
         ValueError: One has a value that cannot work.
     """
     filters = data["filters"]
-    return Settings(
+    return BM25Settings(
         top_k=data["top_k"],
         tokenizer=Tokenizer.from_dict(data["tokenizer"]),
         filters=None if filters is None else MetadataFilters.model_validate(filters),
@@ -111,7 +111,7 @@ class Stored(NamedTuple):
         postings: The terms of the nodes.
     """
 
-    settings: Settings
+    settings: BM25Settings
     limits: DocstoreLimits | None
     scoped: bool
     nodes: Mapping[str, BaseNode]

@@ -36,13 +36,13 @@ from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import (
 )
 from llama_retrieval_ext.retrievers.bm25.persistence import (
     BM25Options,
+    BM25Settings,
     DocstoreOptions,
-    Settings,
     Stored,
     read,
     write,
 )
-from llama_retrieval_ext.stores.engine.backend import Found
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -309,7 +309,7 @@ class BM25Retriever(Retriever):
         """
         del encoding
         snapshot = self._index.snapshot
-        settings = Settings(
+        settings = BM25Settings(
             top_k=self.top_k or 1,
             tokenizer=self._index.tokenizer,
             filters=self.filters,
@@ -387,11 +387,11 @@ class BM25Retriever(Retriever):
         found = yield from step("search", self._search_plan(query))
         return self._hits(found)
 
-    def _search_plan(self, query: Query) -> Plan[list[Found]]:
-        found: list[Found] = yield Call(partial(self._find, query))
+    def _search_plan(self, query: Query) -> Plan[list[Candidate]]:
+        found: list[Candidate] = yield Call(partial(self._find, query))
         return found
 
-    def _find(self, query: Query) -> list[Found]:
+    def _find(self, query: Query) -> list[Candidate]:
         if self._follower is not None:
             self._follower.refresh_if_due()
             overflow = self._follower.overflow
@@ -401,10 +401,10 @@ class BM25Retriever(Retriever):
             query.query_str, top_k=query.top_k or 1, condition=query.condition
         )
 
-    def _hits(self, found: Sequence[Found]) -> list[Hit]:
+    def _hits(self, found: Sequence[Candidate]) -> list[Hit]:
         if self.normalise:
             scores = min_max({each.node_id: each.score for each in found})
-            found = [Found(each.node, scores[each.node_id]) for each in found]
+            found = [Candidate(each.node, scores[each.node_id]) for each in found]
         return [Hit(node=_own(each.node), score=each.score, source=self.name) for each in found]
 
 

@@ -15,7 +15,7 @@ from llama_index.core.tools import RetrieverTool
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
-from llama_retrieval_ext.execution.context import current_frame, note_degraded, note_details
+from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
@@ -27,7 +27,7 @@ from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
-    ForeignSelector,
+    LlamaIndexSelector,
     Selection,
     Selector,
     as_selector,
@@ -208,15 +208,15 @@ class RouterRetriever(Retriever):
         """What the routes that answered found, by name."""
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
-        frame = current_frame()
+        frame = current_context()
         tell = None if frame is None or len(selections) == 1 else frame.on_partial
 
-        def told(answers: Answers) -> None:
+        def report(answers: Answers) -> None:
             if tell is not None:
                 tell(self._fused(selections, _answered(asks, answers)))
 
         answers = yield from ask(
-            list(asks.values()), min_success=min_success, on_answer=tell and told
+            list(asks.values()), min_success=min_success, on_answer=tell and report
         )
         return _answered(asks, answers)
 
@@ -241,7 +241,7 @@ class RouterRetriever(Retriever):
         return fuse(self.fusion, rankings, weights=weights, source=self.name)
 
     def _get_prompt_modules(self) -> PromptMixinType:
-        if isinstance(self.selector, ForeignSelector):
+        if isinstance(self.selector, LlamaIndexSelector):
             return {"selector": self.selector.selector}
         return {}
 

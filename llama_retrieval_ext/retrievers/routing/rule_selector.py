@@ -173,5 +173,5 @@ class RuleSelector(Selector):
         ]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"RouteRule({rule.route!r})" for rule in self.rules)
-        return f"RuleSelector([{told}])"
+        rules = ", ".join(f"RouteRule({rule.route!r})" for rule in self.rules)
+        return f"RuleSelector([{rules}])"

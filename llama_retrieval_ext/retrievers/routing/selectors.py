@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.context import call, current_frame, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.embedding import embed_text
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
@@ -126,7 +126,7 @@ def selected(
     """
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
-    frame = current_frame()
+    frame = current_context()
     left_s = None if frame is None else frame.remaining_s()
     limit_s = None if left_s is None else round(share * left_s, 3)
     outcomes: list[Outcome[list[Selection]]] = yield Together([Task(repr(selector), plan, limit_s)])
@@ -333,7 +333,7 @@ def _read(said: str, highest: int) -> _Answer | None:
 _SINGLE = (LLMSingleSelector, PydanticSingleSelector, EmbeddingSingleSelector)
 
 
-class ForeignSelector(Selector):
+class LlamaIndexSelector(Selector):
     """A LlamaIndex selector: its answer is checked before it is followed.
 
     LlamaIndex reads an answer of 0 as the last route, passes on what is out of range, and lets a
@@ -391,7 +391,7 @@ def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
         ConfigurationError: It is neither.
     """
     if isinstance(selector, BaseSelector):
-        return ForeignSelector(selector)
+        return LlamaIndexSelector(selector)
     return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")
 
 

@@ -11,12 +11,12 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.context import call, current_frame
+from llama_retrieval_ext.execution.context import call, current_context
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from llama_retrieval_ext.pipeline.tree import told
+from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, Origin, origin_of
@@ -91,9 +91,9 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
     known = [model for model in models.values() if model is not None]
     names = {(type(model).__name__, model.model_name) for model in known}
     if len(names) > 1:
-        told = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
+        together = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
         raise ConfigurationError(
-            f"the hits come from stores with embeddings of different models, {told}, which cannot "
+            f"the hits come from stores with embeddings of different models, {together}; they cannot "
             "be compared; pass embed_model= with one of them"
         )
     return next(iter(known), None)
@@ -268,11 +268,11 @@ class MMR(Reranker):
         return self.embed_model
 
     def __repr__(self) -> str:
-        return told(self)
+        return constructor_repr(self)
 
 
 def _unknown(message: str) -> Exception:
     """The user's mistake, unless a leg has failed, which perhaps has what is missing."""
-    frame = current_frame()
+    frame = current_context()
     has_failed = frame is not None and bool(frame.session.degraded)
     return ExecutionError(message) if has_failed else ConfigurationError(message)

@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
-from llama_retrieval_ext.pipeline.tree import told
+from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, origin_of
@@ -96,7 +96,7 @@ class ModelRerank(Reranker):
         return self.score_kind.calibrated(float(document.score))
 
     def __repr__(self) -> str:
-        return told(self)
+        return constructor_repr(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,7 +149,7 @@ class EmbeddingRerank(Reranker):
         return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)
 
     def __repr__(self) -> str:
-        return told(self)
+        return constructor_repr(self)
 
 
 def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:

@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import ExecutionError
-from llama_retrieval_ext.execution.context import call, current_frame, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.chains import EMPTY, checked
@@ -128,7 +128,7 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def _share_s(share: float) -> float | None:
-    frame = current_frame()
+    frame = current_context()
     left_s = None if frame is None else frame.remaining_s()
     return None if left_s is None else share * left_s
 

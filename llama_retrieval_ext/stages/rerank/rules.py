@@ -11,7 +11,7 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.pipeline.tree import told
+from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered
@@ -194,7 +194,7 @@ class RuleRerank(Refine):
         return run / len(wanted.words) if run > 1 else 0.0
 
     def __repr__(self) -> str:
-        return told(self)
+        return constructor_repr(self)
 
 
 class _Wanted(NamedTuple):

@@ -11,7 +11,7 @@ from elastic_transport import NodeConfig, TransportError
 from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError
-from llama_retrieval_ext.execution.context import current_frame
+from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.stores.elasticsearch.errors import ShardsAwayError, meaning
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Pause, Request, Steps
 
@@ -239,7 +239,7 @@ class Transport:
 
 def _limit_s(connection: Connection) -> float | None:
     """Seconds that the deadline of the query leaves; None where a request has less anyway."""
-    frame = current_frame()
+    frame = current_context()
     left = None if frame is None else frame.remaining_s()
     if left is None or left >= connection.timeout_s:
         return None
@@ -285,6 +285,6 @@ def answer(asked: Request, meaning: Callable[[Json], T]) -> Steps[T]:
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_frame()
+    frame = current_context()
     left = None if frame is None else frame.remaining_s()
     return left is None or pause_s < left

@@ -20,7 +20,7 @@ from llama_retrieval_ext.stores.encoding.node_json import (
 )
 from llama_retrieval_ext.stores.encoding.values import keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Found
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.vector_store import Target
 
 # Bytes that the engine takes as the id of a document, and as a term.
@@ -79,16 +79,16 @@ def route_of_node(node: BaseNode) -> str:
     return route_of(node.metadata.get(TENANT_KEY))
 
 
-def found_in(hit: Json, score: float) -> Found:
+def found_in(hit: Json, score: float) -> Candidate:
     """The node of a document with a score; the node itself is made when it is looked at.
 
     Of a document whose id alone was asked for, the node cannot be made.
     """
     if ID in hit["fields"]:
         node_id: str = hit["fields"][ID][0]
-        return Found.later(node_id, score, lambda: _not_asked_for(node_id))
+        return Candidate.later(node_id, score, lambda: _not_asked_for(node_id))
     text: str = hit["fields"][NODE][0]
-    return Found.later(node_id_in(text), score, lambda: node_from_text(text))
+    return Candidate.later(node_id_in(text), score, lambda: node_from_text(text))
 
 
 def node_of(source: Json, *, dimension: int) -> BaseNode:

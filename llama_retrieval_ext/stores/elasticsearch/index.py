@@ -20,7 +20,7 @@ from llama_retrieval_ext.stores.elasticsearch.filters import PIECES, TERMS
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Request, Steps, request
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import ScoreRange
-from llama_retrieval_ext.stores.engine.config import AskedSetup, made_with
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, made_with
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 FORMAT: Final = 1
@@ -90,7 +90,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedConfig(AskedSetup):
+class RequestedConfig(ConfigRequest):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
     kept_in: ClassVar[str] = "index"

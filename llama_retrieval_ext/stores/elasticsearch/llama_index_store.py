@@ -33,11 +33,11 @@ from llama_retrieval_ext.stores.elasticsearch.index import SEARCH_PARAMS, SIMILA
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Steps, request
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, hits_in
 from llama_retrieval_ext.stores.engine.backend import (
-    Capabilities,
-    Found,
-    OneByOne,
+    Candidate,
+    EngineFeatures,
     ScoreRange,
     Search,
+    UnbatchedSearches,
 )
 
 # What the engine makes of a string it meets first, and what users declare instead.
@@ -123,7 +123,7 @@ class ForeignSearcher:
     text_field: str
     vector_field: str
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Steps[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Steps[list[Candidate]]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -156,9 +156,9 @@ class ForeignSearcher:
             },
             search,
         )
-        return [Found(node, similarity.raw(score)) for node, score in found]
+        return [Candidate(node, similarity.raw(score)) for node, score in found]
 
-    def keyword(self, text: str, search: Search) -> Steps[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Steps[list[Candidate]]:
         """Nodes that share words with a text, as the analyser of the field cuts them."""
         layout = yield from self._layout()
         words = " ".join(text.split()[:_MOST_WORDS])
@@ -171,7 +171,7 @@ class ForeignSearcher:
             }
         }
         found = yield from self._verified(lambda _: {"query": query}, search)
-        return [Found(node, score) for node, score in found]
+        return [Candidate(node, score) for node, score in found]
 
     def _verified(
         self, body: Callable[[int], Json], search: Search
@@ -230,7 +230,7 @@ _RANGES: Final[Mapping[str, ScoreRange]] = {
 }
 
 
-class ForeignElasticsearchBackend(OneByOne):
+class ForeignElasticsearchBackend(UnbatchedSearches):
     """Asks the index of a LlamaIndex ``ElasticsearchStore``, with clients of its own.
 
     The store itself is not asked: it runs on one event loop only, stretches the scores of each
@@ -256,30 +256,30 @@ class ForeignElasticsearchBackend(OneByOne):
         weakref.finalize(self, self._transport.close)
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """Vector search where the store was made for it, and keyword search."""
         has_vectors = isinstance(self.store.retrieval_strategy, AsyncDenseVectorStrategy)
-        return Capabilities(
+        return EngineFeatures(
             dense=_RANGES[self.store.distance_strategy or "COSINE"] if has_vectors else None,
             keyword=ScoreRange("bm25", 0.0, None),
             real_async=True,
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, by the index's similarity.
 
         Raises:
             UnsupportedModeError: The store was not made for vector search.
             UnsupportedFilterError: More than 10,000 nodes would have to be looked at here.
         """
-        if self.capabilities.dense is None:
+        if self.features.dense is None:
             raise UnsupportedModeError(
                 "this ElasticsearchStore was made for keyword search alone; make it with "
                 "AsyncDenseVectorStrategy, or open a store by URL"
             )
         return self._call(lambda: self._searcher.dense(embedding, search))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes that share words with a text, by BM25 with the rarity of words in the index.
 
         Raises:

@@ -23,7 +23,7 @@ from llama_retrieval_ext.stores.elasticsearch.index import (
 )
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
-from llama_retrieval_ext.stores.engine.backend import Found, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # Hits that a server returns at once, and candidates that it looks at, unless set up otherwise.
@@ -109,7 +109,7 @@ class Nearest:
             return None
         return replace(self, size=min(4 * self.size, WINDOW), surely=True)
 
-    def ranking(self, hits: Sequence[Json]) -> list[Found]:
+    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
         """Best first, equal scores by node id."""
         raw = self.similarity.raw
         found = [found_in(hit, 0.0 if self.vector is None else raw(hit["_score"])) for hit in hits]
@@ -135,7 +135,7 @@ class Sharing:
     def again(self, hits: Sequence[Json]) -> None:
         """None: these decide the ranking."""
 
-    def ranking(self, hits: Sequence[Json]) -> list[Found]:
+    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
         """Best first, equal scores by node id."""
         found = [found_in(hit, hit["sort"][0]) for hit in hits]
         return _cut(found, self.wanted.top_k)
@@ -172,7 +172,7 @@ class Added:
     def again(self, hits: Sequence[Json]) -> None:
         """None: these decide the ranking."""
 
-    def ranking(self, hits: Sequence[Json]) -> list[Found]:
+    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
         """Best first, equal scores by node id."""
         return self.sharing.ranking(hits)
 
@@ -206,7 +206,7 @@ def page(size: int, *, bare: bool = False) -> Json:
     return {"size": size, "track_total_hits": False, **what}
 
 
-def _cut(found: list[Found], top_k: int) -> list[Found]:
+def _cut(found: list[Candidate], top_k: int) -> list[Candidate]:
     found.sort(key=lambda each: (-each.score, each.node_id))
     return found[:top_k]
 
@@ -227,7 +227,7 @@ class Searcher:
     def __init__(self, index: Index) -> None:
         self._index = index
 
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Steps[list[Found]]:
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Steps[list[Candidate]]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -239,7 +239,7 @@ class Searcher:
         (ranking,) = yield from self._answers([self._nearest(embedding, wanted)])
         return ranking
 
-    def keyword(self, text: str, wanted: Wanted) -> Steps[list[Found]]:
+    def keyword(self, text: str, wanted: Wanted) -> Steps[list[Candidate]]:
         """Nodes that share terms with a text, by BM25; each has a score above 0."""
         terms = asked_text(text, self._index.manifest)
         if not terms.strip() or not (yield from self._index.known()):
@@ -247,7 +247,7 @@ class Searcher:
         (ranking,) = yield from self._answers([Sharing(wanted, terms)])
         return ranking
 
-    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Steps[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Steps[list[list[Candidate]]]:
         """Any number of them in one request.
 
         Args:
@@ -285,7 +285,7 @@ class Searcher:
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
-    ) -> Steps[list[Found]]:
+    ) -> Steps[list[Candidate]]:
         """The best of both as the engine adds them up.
 
         Raises:
@@ -324,7 +324,7 @@ class Searcher:
             surely=self._index.is_small,
         )
 
-    def _answers(self, questions: Sequence[Question]) -> Steps[list[list[Found]]]:
+    def _answers(self, questions: Sequence[Question]) -> Steps[list[list[Candidate]]]:
         """One ranking a question, all asked at once; again only where hits leave it open."""
         open_: dict[int, Question] = dict(enumerate(questions))
         pages: list[list[Json]] = [[] for _ in questions]

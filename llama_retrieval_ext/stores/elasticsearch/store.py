@@ -33,10 +33,10 @@ from llama_retrieval_ext.stores.elasticsearch.requests import Steps
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Searcher, Wanted
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import (
-    Capabilities,
+    Candidate,
     Choice,
     Chosen,
-    Found,
+    EngineFeatures,
     ScoredId,
     ScoreRange,
     Search,
@@ -185,7 +185,7 @@ class ElasticsearchVectorStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return self._call(self._index.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="Elasticsearch",
             searcher=self.searcher,
@@ -228,9 +228,9 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
     engine = "elasticsearch"
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """Everything but MMR."""
-        return Capabilities(
+        return EngineFeatures(
             dense=SIMILARITIES[self.store.distance].range,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
@@ -279,5 +279,5 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
         return Call(lambda: transport.run(ask()), lambda: transport.arun(ask()))
 
 
-def _scored(found: Sequence[Found]) -> list[ScoredId]:
+def _scored(found: Sequence[Candidate]) -> list[ScoredId]:
     return [(each.node_id, each.score) for each in found]

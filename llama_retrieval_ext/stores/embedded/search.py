@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
-from llama_retrieval_ext.stores.engine.backend import Found, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.qdrant_common.config import Recipe, recipe_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Wanted
@@ -84,7 +84,7 @@ class Question:
         )
 
 
-def answers(shard: EdgeShard, questions: Sequence[Question]) -> list[list[Found]]:
+def answers(shard: EdgeShard, questions: Sequence[Question]) -> list[list[Candidate]]:
     """One ranking a question, all asked at once: best first, equal scores by node id."""
     count = shard.info().points_count  # the engine makes room for as many as it is asked for
     requests = [
@@ -101,15 +101,15 @@ def answers(shard: EdgeShard, questions: Sequence[Question]) -> list[list[Found]
     ]
 
 
-def found(point: ScoredPoint, score: Callable[[float], float]) -> Found:
+def found(point: ScoredPoint, score: Callable[[float], float]) -> Candidate:
     """The node of a point, with its score."""
     text: str = (point.payload or {})[NODE]
-    return Found.later(node_id_in(text), score(point.score), lambda: node_from_text(text))
+    return Candidate.later(node_id_in(text), score(point.score), lambda: node_from_text(text))
 
 
 def _ranking(
     shard: EdgeShard, question: Question, points: list[ScoredPoint], *, most: int
-) -> list[Found]:
+) -> list[Candidate]:
     top_k, score = question.top_k, question.score
     is_full = len(points) == top_k + question.spare
     if is_full and score(points[top_k - 1].score) == score(points[-1].score):
@@ -142,7 +142,7 @@ class Searcher:
     def __init__(self, directory: StoreDirectory) -> None:
         self._directory = directory
 
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Candidate]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -153,14 +153,14 @@ class Searcher:
             lambda shard: answers(shard, [self._nearest(embedding, wanted)])[0], empty=[]
         )
 
-    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+    def keyword(self, text: str, wanted: Wanted) -> list[Candidate]:
         """Nodes that share terms with a text, by BM25; each has a score above 0."""
         question = self._sharing(text, wanted)
         if question is None:
             return []
         return self._directory.read(lambda shard: answers(shard, [question])[0], empty=[])
 
-    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Found]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Candidate]]:
         """Any number of them in one request.
 
         Args:
@@ -172,7 +172,7 @@ class Searcher:
             DimensionMismatchError: An embedding has another dimension than the store.
         """
 
-        def ask(shard: EdgeShard) -> list[list[Found]]:
+        def ask(shard: EdgeShard) -> list[list[Candidate]]:
             questions = [self._question(each, wanted) for each, wanted in asked]
             found = iter(answers(shard, [each for each in questions if each is not None]))
             return [[] if each is None else next(found) for each in questions]
@@ -181,7 +181,7 @@ class Searcher:
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
-    ) -> list[Found]:
+    ) -> list[Candidate]:
         """The best of both as the engine fuses them.
 
         Raises:
@@ -193,7 +193,7 @@ class Searcher:
         if sharing is None:
             return fused_here(self.dense(embedding, candidates), [], how, top_k=wanted.top_k)
 
-        def ask(shard: EdgeShard) -> list[Found]:
+        def ask(shard: EdgeShard) -> list[Candidate]:
             recipe = recipe_of(how)
             question = Question(
                 _fusion(recipe),
@@ -210,7 +210,7 @@ class Searcher:
 
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
-    ) -> list[Found]:
+    ) -> list[Candidate]:
         """Near nodes that do not repeat each other, picked from the nearest by MMR.
 
         Args:
@@ -229,7 +229,7 @@ class Searcher:
             DimensionMismatchError: It has another dimension than the store.
         """
 
-        def ask(shard: EdgeShard) -> list[Found]:
+        def ask(shard: EdgeShard) -> list[Candidate]:
             # The engine's own MMR breaks ties by where its points lie.
             nearest = self._nearest(embedding, replace(wanted, top_k=candidates))
             (ranking,) = answers(shard, [nearest])

@@ -24,7 +24,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
 )
 from llama_retrieval_ext.stores.embedded.search import Searcher
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, ScoreRange, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Modes
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
@@ -189,7 +189,7 @@ class EmbeddedVectorStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return Call(self._directory.reset)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="this store",
             searcher=self.searcher,
@@ -217,7 +217,7 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
 
     Examples:
         >>> with EmbeddedVectorStore(":memory:") as store:
-        ...     EmbeddedBackend(store).capabilities.dense
+        ...     EmbeddedBackend(store).features.dense
         ScoreRange(kind='cosine', low=-1.0, high=1.0)
 
     """
@@ -225,9 +225,9 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
     engine = "embedded"
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """Everything but async: the engine blocks, for milliseconds."""
-        return Capabilities(
+        return EngineFeatures(
             dense=_SCORES[self.store.distance],
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,

@@ -15,7 +15,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 
-class Found:
+class Candidate:
     """A node that a backend found, and its raw score; higher is better.
 
     Of the candidates of a fusion most are never looked at, so a backend may hand over how to make
@@ -23,7 +23,7 @@ class Found:
 
     Attributes:
         node_id: The node's id.
-        score: As the backend declares it in its capabilities.
+        score: As the backend declares it in its features.
     """
 
     __slots__ = ("_node", "node_id", "score")
@@ -41,9 +41,9 @@ class Found:
         found._node = make  # noqa: SLF001 - of its own class
         return found
 
-    def rescored(self, score: float) -> "Found":
+    def rescored(self, score: float) -> "Candidate":
         """The same node with another score."""
-        return Found.later(self.node_id, score, lambda: self.node)
+        return Candidate.later(self.node_id, score, lambda: self.node)
 
     @property
     def node(self) -> BaseNode:
@@ -53,7 +53,7 @@ class Found:
         return self._node
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Found):
+        if not isinstance(other, Candidate):
             return NotImplemented
         return self.score == other.score and self.node == other.node
 
@@ -61,7 +61,7 @@ class Found:
         return hash((self.node_id, self.score))
 
     def __repr__(self) -> str:
-        return f"Found({self.node_id!r}, {self.score})"
+        return f"Candidate({self.node_id!r}, {self.score})"
 
 
 EVERY_OPERATOR: Final = frozenset(FilterOperator)
@@ -86,7 +86,7 @@ class ScoreRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
+class EngineFeatures:
     """What a backend does natively; what it does not is done above it, or refused.
 
     Attributes:
@@ -135,7 +135,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Dense:
+class VectorQuery:
     """One vector search."""
 
     embedding: tuple[float, ...]
@@ -148,7 +148,7 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyword:
+class KeywordQuery:
     """One keyword search."""
 
     text: str
@@ -160,14 +160,14 @@ class Keyword:
         return self.text
 
 
-Asked: TypeAlias = Dense | Keyword
+EngineQuery: TypeAlias = VectorQuery | KeywordQuery
 # What a vector search looks for, or a keyword search.
 Sought: TypeAlias = Sequence[float] | str
 
 
-def dense_and_keyword(embedding: Sequence[float], text: str, search: Search) -> list[Asked]:
+def hybrid_queries(embedding: Sequence[float], text: str, search: Search) -> list[EngineQuery]:
     """A vector search and a keyword search that are told the same."""
-    return [Dense(tuple(embedding), search), Keyword(text, search)]
+    return [VectorQuery(tuple(embedding), search), KeywordQuery(text, search)]
 
 
 @runtime_checkable
@@ -190,7 +190,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What the engine does natively."""
         ...
 
@@ -199,7 +199,7 @@ class Backend(Protocol):
         """Whether hits from outside scope or filters degrade the answer instead of raising."""
         ...
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, by the store's own similarity.
 
         Raises:
@@ -209,7 +209,7 @@ class Backend(Protocol):
         """
         ...
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes that share terms with a text, by BM25; only those with a score above 0.
 
         Raises:
@@ -218,7 +218,7 @@ class Backend(Protocol):
         """
         ...
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Several searches in as few requests as the engine can, one ranking each.
 
         Each gets what `dense` or `keyword` gives. None where it takes as many requests as searches.
@@ -241,7 +241,7 @@ class FusingBackend(Backend, Protocol):
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         """The best of both searches as the engine fuses them; scores are the fusion's.
 
         The result is that of our own fusion of both rankings, but for nodes that tie in one of
@@ -251,7 +251,7 @@ class FusingBackend(Backend, Protocol):
             embedding: What dense search looks for.
             text: What keyword search looks for.
             search: How many to return, and what each must satisfy, in both searches.
-            how: One of the fusions that the capabilities name.
+            how: One of the fusions that the features name.
 
         Raises:
             UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
@@ -319,7 +319,7 @@ def ids_first(backend: Backend) -> IdsFirstBackend:
 class GroupingBackend(Backend, Protocol):
     """A backend whose engine looks for more until it has found enough documents."""
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         """The best nodes of the best documents, best first.
 
         Of nodes that tie where they are cut the engine chooses, and engines give up looking at some
@@ -348,22 +348,22 @@ def grouping(backend: Backend) -> GroupingBackend:
     return backend
 
 
-class OneByOne:
+class UnbatchedSearches:
     """Says that there is no request for several searches; they go out side by side."""
 
-    def batch(self, asked: Sequence[Asked]) -> None:
+    def batch(self, asked: Sequence[EngineQuery]) -> None:
         """None: there is no such request."""
         del asked
 
 
 def fused(
-    dense: Sequence[Found],
-    keyword: Sequence[Found],
+    dense: Sequence[Candidate],
+    keyword: Sequence[Candidate],
     fusion: Fusion,
     *,
     top_k: int,
     weights: Sequence[float] | None = None,
-) -> list[Found]:
+) -> list[Candidate]:
     """Both rankings as one.
 
     Args:
@@ -387,7 +387,7 @@ def fused(
 
 
 def fused_here(
-    dense: Sequence[Found], keyword: Sequence[Found], how: FusedSearch, *, top_k: int
-) -> list[Found]:
+    dense: Sequence[Candidate], keyword: Sequence[Candidate], how: FusedSearch, *, top_k: int
+) -> list[Candidate]:
     """What the engine would have made of two rankings, where it has nothing to fuse of."""
     return fused(dense, keyword, how.fusion, weights=how.weights, top_k=top_k)

@@ -1,4 +1,4 @@
-"""`AskedSetup`: how the one who opens a store wants it to be set up."""
+"""`ConfigRequest`: how the one who opens a store wants it to be set up."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -39,7 +39,7 @@ _APART: Final = ("dimension", "params")
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSetup:
+class ConfigRequest:
     """What is asked for; None takes what is recorded, or the default.
 
     An engine that has more to ask for adds fields of the names that its records have.

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.backend import Asked, Capabilities, Found, Search
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, EngineQuery, Search
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.engine.query_modes import Answer, DiverseSearcher, FusingSearcher
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
@@ -38,7 +38,7 @@ class EngineBackend(ABC, Generic[S, W]):
 
     @property
     @abstractmethod
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What the engine does natively."""
 
     @property
@@ -63,7 +63,7 @@ class EngineBackend(ABC, Generic[S, W]):
         """What carries out what the searcher returns; a thread, where the engine blocks."""
         return Call(ask)
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, by the store's distance.
 
         Raises:
@@ -72,7 +72,7 @@ class EngineBackend(ABC, Generic[S, W]):
         wanted, searcher = self._wanted(search), self._searcher
         return self._call(lambda: searcher.dense(embedding, wanted))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes that share terms with a text, by BM25; each has a score above 0.
 
         Raises:
@@ -81,7 +81,7 @@ class EngineBackend(ABC, Generic[S, W]):
         wanted, searcher = self._wanted(search), self._searcher
         return self._call(lambda: searcher.keyword(text, wanted))
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]]:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
         """Any number of searches, in as few requests as the engine can.
 
         Raises:
@@ -93,7 +93,7 @@ class EngineBackend(ABC, Generic[S, W]):
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         """The best of both as the engine fuses them.
 
         Raises:

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import Found, Sought, fused
+from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.engine.vector_store import MMR_OPTIONS, MmrOptions, Options, Target
 
@@ -86,7 +86,7 @@ class Modes(Generic[N, W]):
     wanted: Callable[[int, N], W]
     call: Callable[[Callable[[], Answer]], Call[Answer]]
 
-    def found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         """What a LlamaIndex query finds, best first; by MMR in the order picked.
 
         Args:
@@ -116,13 +116,13 @@ class Modes(Generic[N, W]):
             return self._diverse(self.searcher, query, options, self.wanted(top_k, nodes))
         raise self._unsupported(query)
 
-    def _hybrid(self, query: VectorStoreQuery, nodes: N, top_k: int) -> Call[list[Found]]:
+    def _hybrid(self, query: VectorStoreQuery, nodes: N, top_k: int) -> Call[list[Candidate]]:
         embedding, text = _embedding(query), _text(query)
         dense = self.wanted(top_k, nodes)
         keyword = self.wanted(_first(query.sparse_top_k, top_k), nodes)
         most, fusion = _first(query.hybrid_top_k, top_k), _fusion(query.alpha)
 
-        def one(rankings: list[list[Found]]) -> list[Found]:
+        def one(rankings: list[list[Candidate]]) -> list[Candidate]:
             near, sharing = rankings
             return fused(near, sharing, fusion, top_k=most)
 
@@ -131,7 +131,7 @@ class Modes(Generic[N, W]):
 
     def _diverse(
         self, searcher: DiverseSearcher[W], query: VectorStoreQuery, options: Options, wanted: W
-    ) -> Call[list[Found]]:
+    ) -> Call[list[Candidate]]:
         picks = MmrOptions.of(query, options, top_k=query.similarity_top_k)
         embedding = _embedding(query)
         return self.call(

@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, parse_filters
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Found
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import Setup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -371,7 +371,7 @@ class EngineStore(BasePydanticVectorStore):
         """Delete all nodes, and forget their dimension."""
 
     @abstractmethod
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         """What a query finds."""
 
 
@@ -404,7 +404,7 @@ def _to_delete(
     return Target(node_ids, filters=filters)
 
 
-def _result(found: Sequence[Found]) -> VectorStoreQueryResult:
+def _result(found: Sequence[Candidate]) -> VectorStoreQueryResult:
     return VectorStoreQueryResult(
         nodes=[each.node for each in found],
         similarities=[each.score for each in found],

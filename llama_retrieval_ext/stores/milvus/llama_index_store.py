@@ -20,11 +20,11 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.stores.engine.backend import (
-    Capabilities,
-    Found,
-    OneByOne,
+    Candidate,
+    EngineFeatures,
     ScoreRange,
     Search,
+    UnbatchedSearches,
 )
 from llama_retrieval_ext.stores.milvus.errors import is_released, meaning
 from llama_retrieval_ext.stores.milvus.llama_index_filters import Narrowing, narrowing
@@ -65,7 +65,7 @@ class ForeignSearcher:
         own = isinstance(self._store.sparse_embedding_function, BaseSparseEmbeddingFunction)
         return "IP" if own else "BM25"  # otherwise it is Milvus's function
 
-    def dense(self, embedding: Sequence[float], search: Search) -> list[Found]:
+    def dense(self, embedding: Sequence[float], search: Search) -> list[Candidate]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -82,7 +82,7 @@ class ForeignSearcher:
             list(embedding), self._store.embedding_field, search, _SCORES[self.metric]
         )
 
-    def keyword(self, text: str, search: Search) -> list[Found]:
+    def keyword(self, text: str, search: Search) -> list[Candidate]:
         """Nodes that the store's sparse function finds for a text; only those above 0."""
         function = self._store.sparse_embedding_function
         sought: object = text
@@ -104,7 +104,7 @@ class ForeignSearcher:
 
     def _found(
         self, sought: object, column: str, search: Search, score: Callable[[float], float]
-    ) -> list[Found]:
+    ) -> list[Candidate]:
         check_within(search.top_k)
         condition = search.condition
         whole = Narrowing(expression=True)
@@ -132,7 +132,7 @@ class ForeignSearcher:
                 "the documents again",
                 "",
             )
-        found = [Found(self._node(hit), score(hit["distance"])) for hit in hits]
+        found = [Candidate(self._node(hit), score(hit["distance"])) for hit in hits]
         return sorted(found, key=lambda each: (-each.score, each.node_id))[: search.top_k]
 
     def _hits(
@@ -196,7 +196,7 @@ _RANGES: Final = {
 }
 
 
-class ForeignBackend(OneByOne):
+class ForeignBackend(UnbatchedSearches):
     """Asks the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
 
     The store's ``query`` is not used: its filters turn into their opposites, are dropped, or let
@@ -220,16 +220,16 @@ class ForeignBackend(OneByOne):
         self._searcher = ForeignSearcher(store)
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What the collection has; async callers wait in threads."""
         keyword = self._searcher.keyword_metric
         kind = "bm25" if keyword == "BM25" else "unknown"
-        return Capabilities(
+        return EngineFeatures(
             dense=_RANGES[self._searcher.metric] if self.store.enable_dense else None,
             keyword=None if keyword is None else ScoreRange(kind, 0.0),
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, by the collection's metric.
 
         Raises:
@@ -240,7 +240,7 @@ class ForeignBackend(OneByOne):
             raise UnsupportedModeError("the MilvusVectorStore was made with enable_dense=False")
         return Call(lambda: self._searcher.dense(embedding, search))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes that the store's sparse function finds for a text.
 
         Raises:

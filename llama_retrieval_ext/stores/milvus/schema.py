@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import KEY_LENGTH
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.config import AskedSetup, made_with
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, made_with
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -168,7 +168,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedConfig(AskedSetup):
+class RequestedConfig(ConfigRequest):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
     kept_in: ClassVar[str] = "collection"

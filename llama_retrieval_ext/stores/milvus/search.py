@@ -14,7 +14,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
-from llama_retrieval_ext.stores.engine.backend import Found, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.filters import Expression
@@ -99,7 +99,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class FusedRequest:
     """Searches, and how the engine makes one of them.
 
     Attributes:
@@ -115,7 +115,7 @@ class Fused:
     score: Callable[[float], float]
 
 
-def ranking(collection: Collection, question: Question, top_k: int) -> list[Found]:
+def ranking(collection: Collection, question: Question, top_k: int) -> list[Candidate]:
     """The best of a collection: best first, equal scores by node id.
 
     Raises:
@@ -124,7 +124,7 @@ def ranking(collection: Collection, question: Question, top_k: int) -> list[Foun
     return rankings(collection, [question], [top_k])[0]
 
 
-def fused_ranking(collection: Collection, fused: Fused, top_k: int) -> list[Found]:
+def fused_ranking(collection: Collection, fused: FusedRequest, top_k: int) -> list[Candidate]:
     """The best as Milvus fuses them: best first, equal scores by node id.
 
     Raises:
@@ -146,7 +146,9 @@ def fused_ranking(collection: Collection, fused: Fused, top_k: int) -> list[Foun
     return _ordered(collection.read(asked, empty=nothing), fused.score)[:top_k]
 
 
-def groups(collection: Collection, question: Question, documents: int, size: int) -> list[Found]:
+def groups(
+    collection: Collection, question: Question, documents: int, size: int
+) -> list[Candidate]:
     """The best nodes of the best documents, best first.
 
     Args:
@@ -171,7 +173,7 @@ def groups(collection: Collection, question: Question, documents: int, size: int
 
 def rankings(
     collection: Collection, questions: Sequence[Question | None], top_ks: Sequence[int]
-) -> list[list[Found]]:
+) -> list[list[Candidate]]:
     """One ranking a question; those that differ in what they seek alone go out as one request.
 
     Args:
@@ -189,26 +191,26 @@ def rankings(
         if question is not None:
             alike.setdefault((question.column, question.filter, top_k), []).append(place)
 
-    def asked(client: MilvusClient) -> dict[int, list[Found]]:
-        found: dict[int, list[Found]] = {}
+    def asked(client: MilvusClient) -> dict[int, list[Candidate]]:
+        found: dict[int, list[Candidate]] = {}
         for (*_, top_k), places in alike.items():
             some = [each for place in places if (each := questions[place]) is not None]
             found |= zip(places, _answers(client, collection, some, top_k), strict=True)
         return found
 
-    nothing: dict[int, list[Found]] = {}
+    nothing: dict[int, list[Candidate]] = {}
     found = collection.read(asked, empty=nothing) if alike else nothing
     return [found.get(place, []) for place in range(len(questions))]
 
 
 def _answers(
     client: MilvusClient, collection: Collection, questions: Sequence[Question], top_k: int
-) -> list[list[Found]]:
+) -> list[list[Candidate]]:
     """Asks all once, and those again whose ranking is cut between nodes that tie."""
     first = first_limit(top_k)
     pages = _asked(client, collection, questions, first)
 
-    def answer(question: Question, page: list[Hit]) -> list[Found]:
+    def answer(question: Question, page: list[Hit]) -> list[Candidate]:
         hits, _ = best_hits(
             lambda limit: (
                 page if limit == first else _asked(client, collection, [question], limit)[0]
@@ -222,7 +224,7 @@ def _answers(
     return [answer(question, page) for question, page in zip(questions, pages, strict=True)]
 
 
-def _ordered(hits: Sequence[Hit], score: Callable[[float], float]) -> list[Found]:
+def _ordered(hits: Sequence[Hit], score: Callable[[float], float]) -> list[Candidate]:
     found = [_found(hit, score) for hit in hits]
     found.sort(key=lambda each: (-each.score, each.node_id))
     return found
@@ -252,7 +254,7 @@ def _asked(
 
 
 def _asked_to_fuse(
-    client: MilvusClient, collection: Collection, fused: Fused, limit: int
+    client: MilvusClient, collection: Collection, fused: FusedRequest, limit: int
 ) -> list[Hit]:
     requests = [
         AnnSearchRequest(
@@ -275,9 +277,9 @@ def _asked_to_fuse(
     return list(pages[0])
 
 
-def _found(hit: Hit, score: Callable[[float], float]) -> Found:
+def _found(hit: Hit, score: Callable[[float], float]) -> Candidate:
     text: str = hit["entity"][NODE]
-    return Found.later(node_id_in(text), score(hit["distance"]), lambda: node_from_text(text))
+    return Candidate.later(node_id_in(text), score(hit["distance"]), lambda: node_from_text(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +320,7 @@ class Searcher:
         """Whether the engine can go by documents."""
         return self._collection.index_type in GROUPING
 
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Found]:
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> list[Candidate]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -328,12 +330,12 @@ class Searcher:
         question = self._nearest(embedding, wanted)
         return [] if question is None else ranking(self._collection, question, wanted.top_k)
 
-    def keyword(self, text: str, wanted: Wanted) -> list[Found]:
+    def keyword(self, text: str, wanted: Wanted) -> list[Candidate]:
         """Nodes that share terms with a text, by BM25; each has a score above 0."""
         question = self._sharing(text, wanted)
         return [] if question is None else ranking(self._collection, question, wanted.top_k)
 
-    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Found]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> list[list[Candidate]]:
         """Any number of them, those of one kind and filter in one request.
 
         Args:
@@ -350,7 +352,7 @@ class Searcher:
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
-    ) -> list[Found]:
+    ) -> list[Candidate]:
         """The best of both as the engine fuses them.
 
         Raises:
@@ -364,10 +366,10 @@ class Searcher:
         if sharing is None or nearest is None:
             return fused_here(self.dense(embedding, candidates), [], how, top_k=wanted.top_k)
         ranker, score = ranker_of(how)
-        legs = Fused((nearest, sharing), how.candidates, ranker, score)
+        legs = FusedRequest((nearest, sharing), how.candidates, ranker, score)
         return fused_ranking(self._collection, legs, wanted.top_k)
 
-    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> list[Found]:
+    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> list[Candidate]:
         """The best nodes of the best documents, best first.
 
         Args:

@@ -10,7 +10,13 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Asked, Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
+    ScoreRange,
+    Search,
+)
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Modes
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
@@ -161,7 +167,7 @@ class MilvusStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return Call(self._collection.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="Milvus",
             searcher=self.searcher,
@@ -194,10 +200,10 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
     engine = "milvus"
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """Vector and keyword search; async callers wait in threads."""
         dense = SCORES[self.store.distance]
-        return Capabilities(
+        return EngineFeatures(
             dense=dense,
             keyword=ScoreRange("bm25", 0.0),
             grouping=self.store.searcher.groups,
@@ -206,7 +212,7 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
             mmr=self._has_mmr,
         )
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         """The best nodes of the best documents, best first.
 
         Raises:

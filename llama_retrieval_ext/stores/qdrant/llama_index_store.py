@@ -15,12 +15,12 @@ from llama_retrieval_ext.errors import StoreUnavailableError, UnsupportedModeErr
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import query_vector
 from llama_retrieval_ext.stores.engine.backend import (
-    Asked,
-    Capabilities,
-    Dense,
-    Found,
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
     ScoreRange,
     Search,
+    VectorQuery,
 )
 from llama_retrieval_ext.stores.qdrant.client import Connection, Request, Talk, Work
 from llama_retrieval_ext.stores.qdrant.collection import Version, asked_version
@@ -101,9 +101,9 @@ class ForeignStore:
         indices, values = (yield Work(lambda: encode([text]))) if encode else ([[]], [[]])
         return models.SparseVector(indices=list(indices[0]), values=list(values[0]))
 
-    def read(self, point: models.ScoredPoint, score: float) -> Found:
+    def read(self, point: models.ScoredPoint, score: float) -> Candidate:
         """The node of a point, made when it is looked at."""
-        return Found.later(self._node_id(point), score, lambda: self._node(point))
+        return Candidate.later(self._node_id(point), score, lambda: self._node(point))
 
     @property
     def _encoder(self) -> SparseEncoderCallable | None:
@@ -175,7 +175,7 @@ class ForeignSearcher:
             slack=connection.slack,
         )
 
-    def dense(self, embedding: Sequence[float], wanted: FlatWanted) -> Talk[list[Found]]:
+    def dense(self, embedding: Sequence[float], wanted: FlatWanted) -> Talk[list[Candidate]]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -184,13 +184,13 @@ class ForeignSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk(layout: Layout) -> Talk[list[Found]]:
+        def talk(layout: Layout) -> Talk[list[Candidate]]:
             question = self._nearest(embedding, wanted, layout)
             return (yield from self._asker.rankings([question]))[0]
 
         return self._if_there(talk, empty=[])
 
-    def keyword(self, text: str, wanted: FlatWanted) -> Talk[list[Found]]:
+    def keyword(self, text: str, wanted: FlatWanted) -> Talk[list[Candidate]]:
         """Nodes whose sparse vectors agree with that of a text.
 
         Raises:
@@ -198,13 +198,13 @@ class ForeignSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk(layout: Layout) -> Talk[list[Found]]:
+        def talk(layout: Layout) -> Talk[list[Candidate]]:
             question = yield from self._sharing(text, wanted, layout)
             return [] if question is None else (yield from self._asker.rankings([question]))[0]
 
         return self._if_there(talk, empty=[])
 
-    def batch(self, asked: Sequence[tuple[Asked, FlatWanted]]) -> Talk[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[EngineQuery, FlatWanted]]) -> Talk[list[list[Candidate]]]:
         """Any number of them in one request.
 
         Args:
@@ -217,10 +217,10 @@ class ForeignSearcher:
             UnsupportedFilterError: The server is too old for a filter.
         """
 
-        def talk(layout: Layout) -> Talk[list[list[Found]]]:
+        def talk(layout: Layout) -> Talk[list[list[Candidate]]]:
             questions: list[Question | None] = []
             for each, wanted in asked:
-                if isinstance(each, Dense):
+                if isinstance(each, VectorQuery):
                     questions.append(self._nearest(each.embedding, wanted, layout))
                 else:
                     questions.append((yield from self._sharing(each.text, wanted, layout)))
@@ -304,9 +304,9 @@ class ForeignBackend:
             self._foreign.connection.ask(self._foreign.layout())
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """What the collection has, or will have by the settings of the store."""
-        return Capabilities(
+        return EngineFeatures(
             dense=range_of(self._foreign.expected_distance),
             keyword=ScoreRange(low=0.0) if self._foreign.has_keywords else None,
             one_round_trip=self._foreign.has_keywords,
@@ -314,7 +314,7 @@ class ForeignBackend:
             operators=self._foreign.version.operators - {FilterOperator.TEXT_MATCH_INSENSITIVE},
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, by the collection's distance.
 
         Raises:
@@ -323,7 +323,7 @@ class ForeignBackend:
         wanted = flat_wanted(search)
         return self._foreign.connection.call(lambda: self._searcher.dense(embedding, wanted))
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Nodes whose sparse vectors agree with that of a text, best first.
 
         Raises:
@@ -334,7 +334,7 @@ class ForeignBackend:
         wanted = flat_wanted(search)
         return self._foreign.connection.call(lambda: self._searcher.keyword(text, wanted))
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Any number of searches in one request; None where there are no sparse vectors.
 
         Raises:

@@ -8,7 +8,7 @@ from qdrant_client import models
 
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import query_vector
-from llama_retrieval_ext.stores.engine.backend import Found, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.qdrant.client import Request, Talk
 from llama_retrieval_ext.stores.qdrant.collection import Collection
@@ -28,7 +28,7 @@ _FEW: Final = 512
 _ABOVE_ZERO: Final = 1e-30
 
 # From what is stored of a point, and its score of ours, to its node.
-Read: TypeAlias = Callable[[models.ScoredPoint, float], Found]
+Read: TypeAlias = Callable[[models.ScoredPoint, float], Candidate]
 Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
 Fusing: TypeAlias = models.RrfQuery | models.FusionQuery | models.FormulaQuery
 
@@ -103,7 +103,7 @@ class Asker:
     grain: float
     slack: int
 
-    def rankings(self, questions: Sequence[Question]) -> Talk[list[list[Found]]]:
+    def rankings(self, questions: Sequence[Question]) -> Talk[list[list[Candidate]]]:
         """One ranking a question, asked in one request: best first, equal scores by node id.
 
         Raises:
@@ -116,7 +116,7 @@ class Asker:
             rankings.append((yield from self._ranking(question, points)))
         return rankings
 
-    def in_order(self, question: Question) -> Talk[list[Found]]:
+    def in_order(self, question: Question) -> Talk[list[Candidate]]:
         """The points in the engine's own order, as after diversification.
 
         Raises:
@@ -126,7 +126,7 @@ class Asker:
         (points,) = yield from self._points([request])
         return [self.read(point, question.score(point.score)) for point in points]
 
-    def groups(self, question: Question, size: int) -> Talk[list[Found]]:
+    def groups(self, question: Question, size: int) -> Talk[list[Candidate]]:
         """The best points of as many documents as the question wants points, best first.
 
         Raises:
@@ -151,7 +151,9 @@ class Asker:
         found = [self.read(point, question.score(point.score)) for point in points]
         return sorted(found, key=lambda each: (-each.score, each.node_id))
 
-    def _ranking(self, question: Question, points: list[models.ScoredPoint]) -> Talk[list[Found]]:
+    def _ranking(
+        self, question: Question, points: list[models.ScoredPoint]
+    ) -> Talk[list[Candidate]]:
         top_k, scores = question.top_k, self._scores(question, points)
         if len(points) == self._limit(question) and scores[-1] == scores[top_k - 1]:
             points = yield from self._with_ties(question, points)
@@ -232,7 +234,7 @@ class TalkingSearcher:
         """Whether the engine fuses by the formulas of ours."""
         return self._collection.version.fuses
 
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Talk[list[Found]]:
+    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Talk[list[Candidate]]:
         """Nearest nodes to an embedding.
 
         Raises:
@@ -241,19 +243,19 @@ class TalkingSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk() -> Talk[list[Found]]:
+        def talk() -> Talk[list[Candidate]]:
             return (yield from self._asker.rankings([self._nearest(embedding, wanted)]))[0]
 
         return self._collection.if_there(talk, empty=[])
 
-    def keyword(self, text: str, wanted: Wanted) -> Talk[list[Found]]:
+    def keyword(self, text: str, wanted: Wanted) -> Talk[list[Candidate]]:
         """Nodes that share terms with a text, by BM25; each has a score above 0.
 
         Raises:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk() -> Talk[list[Found]]:
+        def talk() -> Talk[list[Candidate]]:
             question = self._sharing(text, wanted)
             if question is None:
                 return []
@@ -261,7 +263,7 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
-    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Talk[list[list[Found]]]:
+    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Talk[list[list[Candidate]]]:
         """Any number of them in one request.
 
         Args:
@@ -274,7 +276,7 @@ class TalkingSearcher:
             UnsupportedFilterError: The server is too old for a filter.
         """
 
-        def talk() -> Talk[list[list[Found]]]:
+        def talk() -> Talk[list[list[Candidate]]]:
             questions = [self._question(each, wanted) for each, wanted in asked]
             some = [each for each in questions if each is not None]
             found = iter((yield from self._asker.rankings(some)) if some else [])
@@ -284,7 +286,7 @@ class TalkingSearcher:
 
     def fused(
         self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
-    ) -> Talk[list[Found]]:
+    ) -> Talk[list[Candidate]]:
         """The best of both as the engine fuses them.
 
         Raises:
@@ -293,7 +295,7 @@ class TalkingSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk() -> Talk[list[Found]]:
+        def talk() -> Talk[list[Candidate]]:
             candidates = replace(wanted, top_k=how.candidates)
             nearest = self._nearest(embedding, candidates)
             sharing = self._sharing(text, candidates)
@@ -315,7 +317,7 @@ class TalkingSearcher:
 
         return self._collection.if_there(talk, empty=[])
 
-    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> Talk[list[Found]]:
+    def grouped(self, sought: Sought, wanted: Wanted, size: int) -> Talk[list[Candidate]]:
         """The best nodes of the best documents, best first.
 
         Args:
@@ -329,7 +331,7 @@ class TalkingSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk() -> Talk[list[Found]]:
+        def talk() -> Talk[list[Candidate]]:
             question = self._question(sought, wanted)
             return [] if question is None else (yield from self._asker.groups(question, size))
 
@@ -337,7 +339,7 @@ class TalkingSearcher:
 
     def diverse(
         self, embedding: Sequence[float], wanted: Wanted, *, lambda_mult: float, candidates: int
-    ) -> Talk[list[Found]]:
+    ) -> Talk[list[Candidate]]:
         """Near nodes that do not repeat each other, picked from the nearest by MMR.
 
         Args:
@@ -356,7 +358,7 @@ class TalkingSearcher:
             UnsupportedFilterError: The server is too old for the filter.
         """
 
-        def talk() -> Talk[list[Found]]:
+        def talk() -> Talk[list[Candidate]]:
             picks = models.NearestQuery(
                 nearest=self._vector(embedding),
                 mmr=models.Mmr(
@@ -429,6 +431,6 @@ def _fusion(recipe: Recipe) -> Fusing:
     return models.FormulaQuery(formula=sum_, defaults=recipe.defaults)
 
 
-def _read(point: models.ScoredPoint, score: float) -> Found:
+def _read(point: models.ScoredPoint, score: float) -> Candidate:
     text: str = (point.payload or {})[NODE]
-    return Found.later(node_id_in(text), score, lambda: node_from_text(text))
+    return Candidate.later(node_id_in(text), score, lambda: node_from_text(text))

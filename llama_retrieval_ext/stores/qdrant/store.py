@@ -12,7 +12,13 @@ from qdrant_client import QdrantClient
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Asked, Capabilities, Found, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
+    ScoreRange,
+    Search,
+)
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
@@ -199,7 +205,7 @@ class QdrantStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return self.connection.call(self._collection.dropped)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="this store",
             searcher=self.searcher,
@@ -231,7 +237,7 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
 
     Examples:
         >>> with QdrantStore("qdrant::memory:") as store:
-        ...     QdrantBackend(store).capabilities.dense
+        ...     QdrantBackend(store).features.dense
         ScoreRange(kind='cosine', low=-1.0, high=1.0)
 
     """
@@ -239,10 +245,10 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
     engine = "qdrant"
 
     @property
-    def capabilities(self) -> Capabilities:
+    def features(self) -> EngineFeatures:
         """Everything; async only on a server, as local mode computes in this process."""
         dense = range_of(DISTANCES[self.store.distance])
-        return Capabilities(
+        return EngineFeatures(
             dense=dense,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
@@ -254,7 +260,7 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
             operators=self.store.operators,
         )
 
-    def grouped(self, asked: Asked, size: int) -> Call[list[Found]]:
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
         """The best nodes of the best documents, best first.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import Final
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.config import AskedSetup
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -92,7 +92,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AskedSetup):
+class Settings(ConfigRequest):
     """What the one who opens a store asks for; None takes what is recorded, or the default."""
 
     def applied(self, recorded: Manifest | None, where: object) -> Manifest:

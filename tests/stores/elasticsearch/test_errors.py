@@ -34,7 +34,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
 )
-from llama_retrieval_ext.stores.engine.backend import Search, dense_and_keyword
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
@@ -117,9 +117,7 @@ CALLS: dict[str, Call] = {
         KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
     ),
     "one round trip": lambda store: (
-        ElasticsearchBackend(store)
-        .batch(dense_and_keyword([1.0, 0.0], "word", Search(5)))
-        .function()
+        ElasticsearchBackend(store).batch(hybrid_queries([1.0, 0.0], "word", Search(5))).function()
     ),
     "add": lambda store: store.add([TextNode(id_="b", embedding=[1.0, 0.0])]),
     "async add": lambda store: asyncio.run(

@@ -22,7 +22,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
 )
-from llama_retrieval_ext.stores.engine.backend import Capabilities, Search, dense_and_keyword
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search, hybrid_queries
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.elasticsearch.asking import Opener
@@ -68,7 +68,7 @@ def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorS
     for found in (
         backend.dense([1.0, 0.0], Search(7)).function(),
         backend.keyword("word", Search(7)).function(),
-        *backend.batch(dense_and_keyword([1.0, 0.0], "word", Search(7))).function(),
+        *backend.batch(hybrid_queries([1.0, 0.0], "word", Search(7))).function(),
     ):
         assert [each.node_id for each in found] == expected
 
@@ -145,8 +145,8 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
 
     class Apart(ElasticsearchBackend):
         @property
-        def capabilities(self) -> Capabilities:
-            return replace(super().capabilities, one_round_trip=False)
+        def features(self) -> EngineFeatures:
+            return replace(super().features, one_round_trip=False)
 
     apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())
     expected = apart.retrieve(query)

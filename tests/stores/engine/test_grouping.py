@@ -78,7 +78,7 @@ def test_they_are_those_of_the_whole_ranking(
                     expected = collapse.of(whole.retrieve(query))[:top_k]
                     assert node_ids(found.hits) == node_ids(expected), (kind, collapse, top_k)
                     assert not found.degraded
-                    if backend.capabilities.grouping and collapse.by is None:
+                    if backend.features.grouping and collapse.by is None:
                         assert found.trace is not None
                         assert "in the engine" in found.trace.outline()
 

@@ -49,7 +49,7 @@ def test_an_engine_fuses_as_we_do_whatever_is_searched(
 ) -> None:
     nodes = random_nodes()
     with filled(engine, nodes, request=request, folder=tmp_path, **settings) as backend:
-        assert backend.capabilities.fusions
+        assert backend.features.fusions
         check_agreement(backend)
 
 

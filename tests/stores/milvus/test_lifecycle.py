@@ -361,7 +361,7 @@ def test_whether_it_goes_by_documents_depends_on_the_index_that_there_is(
     monkeypatch.setattr("llama_retrieval_ext.stores.milvus.search.GROUPING", ["FLAT"])
     url = f"milvus:{tmp_path}/kb.db"
     with open_milvus(url, store_params={"index_type": index_type}) as store:
-        assert backend_for(store).capabilities.grouping == groups
+        assert backend_for(store).features.grouping == groups
         store.add([node("a")])
     with open_milvus(url) as store:
-        assert backend_for(store).capabilities.grouping == groups
+        assert backend_for(store).features.grouping == groups
