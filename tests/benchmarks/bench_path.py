@@ -67,9 +67,8 @@ def main() -> None:
             ),
         }
     for name, calls in paths.items():
-        print(
-            f"{name}: {len(calls.files)} files, {len(calls.functions)} functions, {calls.count} calls"
-        )
+        functions = len(calls.functions)
+        print(f"{name}: {len(calls.files)} files, {functions} functions, {calls.count} calls")
         if "--files" in sys.argv:
             print("  " + "\n  ".join(calls.files))
 

@@ -93,8 +93,8 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
     if len(names) > 1:
         together = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
         raise ConfigurationError(
-            f"the hits come from stores with embeddings of different models, {together}; they cannot "
-            "be compared; pass embed_model= with one of them"
+            f"the hits come from stores with embeddings of different models, {together}; these "
+            "cannot be compared; pass embed_model= with one of them"
         )
     return next(iter(known), None)
 
