@@ -9,14 +9,14 @@ from threading import RLock
 from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
 from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Retrievers: over stores, in memory, and composed of others."""
