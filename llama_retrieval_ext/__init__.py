@@ -20,6 +20,9 @@ from llama_retrieval_ext.errors import (
     MissingDependencyError,
     ModelMismatchError,
     RetrievalExtError,
+    RuleCycleError,
+    RuleError,
+    RuleSyntaxError,
     ScopeError,
     ScopeRequiredError,
     ScopeViolationError,
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
     from llama_retrieval_ext.formulas.normalisation import Normalisation
+    from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
+    from llama_retrieval_ext.graph.entity_linking import EntityLinker
+    from llama_retrieval_ext.graph.open import open_graph
+    from llama_retrieval_ext.graph.rules.yaml import load_rules
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
     from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
@@ -144,9 +151,11 @@ __all__ = [
     "DimensionMismatchError",
     "DistributionBased",
     "DuplicateNodeError",
+    "EmbeddedPropertyGraphStore",
     "EmbeddedVectorStore",
     "EmbeddingRerank",
     "EmbeddingSelector",
+    "EntityLinker",
     "ExecutionError",
     "FallbackRetriever",
     "FanOut",
@@ -198,8 +207,11 @@ __all__ = [
     "Route",
     "RouteRule",
     "RouterRetriever",
+    "RuleCycleError",
+    "RuleError",
     "RuleRerank",
     "RuleSelector",
+    "RuleSyntaxError",
     "RuleWeights",
     "Scope",
     "ScopeError",
@@ -233,6 +245,8 @@ __all__ = [
     "copy_knowledge_base",
     "default_intent_profiles",
     "default_intent_rules",
+    "load_rules",
+    "open_graph",
     "open_store",
     "read_documents",
     "resolve_embed_model",
@@ -257,9 +271,11 @@ _MODULES = {
     "Decompose": "stages.rewrite.multi_query",
     "Dedupe": "stages.selection",
     "DistributionBased": "stages.fusion",
+    "EmbeddedPropertyGraphStore": "graph.embedded_store",
     "EmbeddedVectorStore": "stores.embedded.store",
     "EmbeddingRerank": "stages.rerank.models",
     "EmbeddingSelector": "retrievers.routing.selectors",
+    "EntityLinker": "graph.entity_linking",
     "FallbackRetriever": "retrievers.fallback",
     "FanOut": "pipeline.stages",
     "Fusion": "pipeline.fusion",
@@ -330,6 +346,8 @@ _MODULES = {
     "copy_knowledge_base": "ingest.copy",
     "default_intent_profiles": "retrievers.intent_profile",
     "default_intent_rules": "retrievers.intent_profile",
+    "load_rules": "graph.rules.yaml",
+    "open_graph": "graph.open",
     "open_store": "stores.open",
     "read_documents": "ingest.readers",
     "resolve_embed_model": "embeddings.resolve",

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
@@ -12,6 +12,7 @@ from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError
 from llama_retrieval_ext.execution.context import current_context
+from llama_retrieval_ext.execution.loop_thread import LoopThread
 from llama_retrieval_ext.stores.elasticsearch.errors import ShardsAwayError, meaning
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Pause, Request, Steps
 
@@ -23,42 +24,6 @@ _ERRORS = (ApiError, TransportError)
 
 # A query whose time is up before the request is sent: the client takes no timeout of 0.
 _NO_TIME_S = 1e-3
-
-
-class LoopThread:
-    """Runs coroutines on its own loop, for other threads and for loops that come and go.
-
-    Examples:
-        >>> loop = LoopThread("example")
-        >>> async def answer():
-        ...     return 42
-        >>> asyncio.run(loop.run(answer()))
-        42
-        >>> loop.close()
-
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns; when the caller is cancelled, so is the coroutine."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
-
-    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run one last coroutine and cancel the others, then end the loop and the thread."""
-        ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
-        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
-        # The garbage collector closes stores at any line of any thread, this one's too.
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-            ended.result()
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
 
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -248,15 +213,6 @@ def _limit_s(connection: Connection) -> float | None:
 
 # A connection that the server has closed meanwhile is noticed when it is used.
 _RETRIES: Final = 2
-
-
-async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
-    if last is not None:
-        await last
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()  # whoever waits for one would wait for ever
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 # Some five seconds in all: a shard of a new index takes tenths of one, or longer on a busy machine.

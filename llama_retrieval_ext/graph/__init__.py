@@ -1,0 +1,1 @@
+"""Graphs: backends, expansion by hops, entity linking and rules."""

@@ -1,0 +1,386 @@
+"""`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Final, Self, TypeVar
+
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
+from llama_retrieval_ext.graph.backend import immediate
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
+from llama_retrieval_ext.graph.write_batch import WriteBatch
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
+
+T = TypeVar("T")
+
+MEMORY: Final = ":memory:"
+FILE: Final = "graph.sqlite3"
+# Of nodes that were read, so many stay in memory.
+_CACHED: Final = 50_000
+
+
+class EmbeddedGraph:
+    """A graph backend without a server; one process at a time, any number of threads.
+
+    Reads take microseconds and run on the event loop; writes are one SQLite transaction each.
+
+    Args:
+        directory: Where the graph lies, made if need be; ``:memory:`` for one that is gone when
+            closed.
+
+    Raises:
+        StoreUnavailableError: It is open already, or cannot be opened.
+        StoreFormatError: The directory holds something else, or a newer graph.
+
+    Examples:
+        >>> with EmbeddedGraph(":memory:") as graph:
+        ...     graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse")]).function()
+        ...     graph.names(scope=None).function()
+        [('collapse', 'collapse'), ('pit', 'pit')]
+
+    """
+
+    engine = "embedded"
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = str(directory)
+        self._lock = RLock()
+        self._guard: DirectoryLock | None = None
+        self._rows: GraphRows | None = None
+        self._partitions: dict[Partition, Adjacency] = {}
+        self._partition_keys: dict[Partition, int] = {}
+        self._cache: dict[int, GraphNode] = {}
+        self._next_key = 1
+        self.version = 0
+        path = None if self.directory == MEMORY else self._locked(Path(directory))
+        try:
+            self._rows = GraphRows(path)
+            self._load(self._rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"EmbeddedGraph({self.directory!r})"
+
+    # Reading
+
+    def views(self, scope: Scope | None) -> list[Adjacency]:
+        """Return the adjacency of each visible partition, in the order of their names.
+
+        Raises:
+            StoreClosedError: The graph was closed.
+        """
+        self._open_rows()
+        if scope is not None and len(scope.kb_ids) == 1:
+            partition = Partition(scope.tenant_id, scope.kb_ids[0])
+            if scope.tenant_id is not None:
+                found = self._partitions.get(partition)
+                return [] if found is None else [found]
+        visible = self._visible(scope)
+        return [visible[partition] for partition in sorted(visible, key=_order)]
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view.
+
+        Raises:
+            KeyError: It is not there.
+        """
+        entry = view.nodes[node_id]
+        cached = self._cache.get(entry.key)
+        return cached if cached is not None else self._fetched({node_id: entry})[node_id]
+
+    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+        """Return the visible nodes with these ids, by id."""
+        return immediate(lambda: self._nodes(ids, self.views(scope)))
+
+    def neighbours(
+        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    ) -> Call[dict[str, list[Edge]]]:
+        """Return the visible edges of each node of a frontier, capped and ordered."""
+        return immediate(lambda: _neighbours(frontier, hop, self.views(scope)))
+
+    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
+        """Return the visible edges with both ends among the ids, ordered by their identity."""
+        return immediate(lambda: _between(ids, self.views(scope)))
+
+    def edges(self, *, scope: Scope | None) -> Iterator[Edge]:
+        """Return every visible edge."""
+        for view in self.views(scope):
+            yield from view.outgoing()
+
+    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+        """Return name and id of every visible entity, one pair an alias, sorted."""
+        return Call(lambda: _names(self.views(scope)))
+
+    # Writing
+
+    def upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    ) -> Call[None]:
+        """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
+        return Call(lambda: self.write(nodes, edges, source_of=lambda _: source))
+
+    def write(
+        self,
+        nodes: Iterable[GraphNode],
+        edges: Iterable[Edge],
+        *,
+        source_of: Callable[[GraphNode | Edge], str | None],
+    ) -> None:
+        """Write nodes and edges, each with a source of its own."""
+        with self._writing() as rows:
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+            for node in nodes:
+                batch.add_node(node, source_of(node))
+            for edge in edges:
+                batch.add_edge(edge, source_of(edge))
+            with rows.transaction():
+                for partition, key in batch.partitions.items():
+                    rows.add_partition(key, partition)
+                rows.put_nodes(batch.node_rows())
+                rows.put_edges(batch.edges.values())
+                rows.support(batch.node_sources, batch.edge_sources)
+            self._next_key = batch.next_key
+            self._apply(batch)
+
+    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+        """Withdraw what documents said: rows that no other source supports are removed."""
+        return Call(lambda: self._delete_sources(sources, scope))
+
+    def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
+        """Remove visible nodes and their edges, whatever supports them."""
+        with self._writing() as rows:
+            views = self._visible(scope)
+            keys = {v.nodes[id_].key for id_ in ids for v in views.values() if id_ in v.nodes}
+            with rows.transaction():
+                apply = self._remove(rows, Doomed(nodes=keys), views)
+            apply()
+
+    def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
+        """Remove visible edges, whatever supports them; their ends stay."""
+        with self._writing() as rows:
+            views = self._visible(scope)
+            ends = {
+                (view.nodes[edge.source].key, edge.type, view.nodes[edge.target].key)
+                for edge in edges
+                for view in views.values()
+                if edge.source in view.nodes and edge.target in view.nodes
+            }
+            with rows.transaction():
+                apply = self._remove(rows, Doomed(edges=rows.edge_keys(ends)), views)
+            apply()
+
+    def clear(self, *, scope: Scope | None) -> Call[None]:
+        """Remove every visible row."""
+        return Call(
+            lambda: self.delete_nodes(
+                [id_ for view in self.views(scope) for id_ in view.nodes], scope=scope
+            )
+        )
+
+    def close(self) -> None:
+        """Let go of the directory; a second call does nothing."""
+        with self._lock:
+            rows, self._rows = self._rows, None
+            guard, self._guard = self._guard, None
+            if rows is not None:
+                rows.close()
+            if guard is not None:
+                guard.release()
+
+    # Inside
+
+    def _locked(self, directory: Path) -> Path:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"{directory} cannot be a graph's folder: {error}"
+            ) from error
+        try:
+            self._guard = DirectoryLock(directory)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(
+                f"the graph {directory} is open already, here or in another process; close it "
+                "there, pass on the graph that is open, or use neo4j://, which several can share"
+            ) from error
+        except OSError as error:
+            raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
+        return directory / FILE
+
+    def _load(self, rows: GraphRows) -> None:
+        """Fill memory from disk, without the collector: millions of objects come to stay."""
+        partitions = dict(rows.partitions())
+        self._partition_keys = {partition: key for key, partition in partitions.items()}
+        self._partitions = {partition: Adjacency() for partition in partitions.values()}
+        with _no_collection():
+            self._next_key = rows.last_key() + 1
+            # Lists by key: a dictionary of a million keys is all over memory.
+            ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
+            seen: dict[str, str] = {}  # one string for all that are equal
+            for key, partition, id_, label, name, aliases, is_passage in rows.entries():
+                names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
+                ids[key], views[key] = id_, self._partitions[partitions[partition]]
+                views[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+            load_edges(rows.edges(), ids, views)
+
+    def _open_rows(self) -> GraphRows:
+        if self._rows is None:
+            raise StoreClosedError(f"the graph {self.directory} was closed; open it again")
+        return self._rows
+
+    def _visible(self, scope: Scope | None) -> dict[Partition, Adjacency]:
+        return {p: view for p, view in self._partitions.items() if p.is_in(scope)}
+
+    @contextmanager
+    def _writing(self) -> Iterator[GraphRows]:
+        with self._lock:
+            yield self._open_rows()
+            self.version += 1
+
+    def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
+        entries: dict[str, NodeEntry] = {}
+        for id_ in ids:
+            entry = next((view.nodes[id_] for view in views if id_ in view.nodes), None)
+            if entry is not None:
+                entries[id_] = entry
+        found = {
+            id_: node
+            for id_, entry in entries.items()
+            if (node := self._cache.get(entry.key)) is not None
+        }
+        missing = {id_: entry for id_, entry in entries.items() if id_ not in found}
+        if missing:
+            found |= self._fetched(missing)
+        return {id_: found[id_] for id_ in entries if id_ in found}
+
+    def _fetched(self, entries: dict[str, NodeEntry]) -> dict[str, GraphNode]:
+        with self._lock:
+            payloads = self._open_rows().payloads([entry.key for entry in entries.values()])
+            found = {}
+            if len(self._cache) > _CACHED:
+                self._cache.clear()
+            for id_, entry in entries.items():
+                if entry.key in payloads:
+                    name, text, properties, embedding = payloads[entry.key]
+                    node = GraphNode(
+                        *(id_, entry.label, name, json.loads(properties), text),
+                        unpacked(embedding),
+                    )
+                    found[id_] = self._cache[entry.key] = node
+            return found
+
+    def _apply(self, batch: WriteBatch) -> None:
+        """Bring memory to what disk has."""
+        for partition, key in batch.partitions.items():
+            self._partition_keys[partition] = key
+        # A new dict: readers may be going through the old one.
+        self._partitions = {**self._partitions, **{p: Adjacency() for p in batch.partitions}}
+        entries: dict[Partition, dict[str, NodeEntry]] = {}
+        for (partition, id_), (key, node) in batch.nodes.items():
+            entries.setdefault(partition, {})[id_] = NodeEntry(key, node.label, node.names)
+            self._cache.pop(key, None)
+        for partition, own in entries.items():
+            self._partitions[partition].put_nodes(own)
+        edges: dict[Partition, list[Edge]] = {}
+        for _, _, edge in batch.edges.values():
+            edges.setdefault(Partition.of(edge.properties), []).append(edge)
+        for partition, new in edges.items():
+            self._partitions[partition].put_edges(new)
+
+    def _delete_sources(self, sources: Sequence[str], scope: Scope | None) -> None:
+        with self._writing() as rows:
+            views = self._visible(scope)
+            with rows.transaction():
+                doomed = rows.withdraw(sources, [self._partition_keys[p] for p in views])
+                apply = self._remove(rows, doomed, views)
+            apply()
+
+    def _remove(
+        self, rows: GraphRows, doomed: Doomed, views: dict[Partition, Adjacency]
+    ) -> Callable[[], None]:
+        """Delete rows on disk, with the edges of nodes that go; return what does so in memory."""
+        changes = []
+        for view in views.values():
+            ids = {entry.key: id_ for id_, entry in view.nodes.items()}
+            gone = [ids[key] for key in doomed.nodes if key in ids]
+            ends = {
+                (view.nodes[edge.source].key, edge.type, view.nodes[edge.target].key)
+                for edge in view.incident(gone)
+            }
+            own = {k: e for k, e in doomed.edges.items() if e[0] in ids} | rows.edge_keys(ends)
+            rows.remove([view.nodes[id_].key for id_ in gone], own)
+            changes.append((view, gone, [(ids[s], type_, ids[t]) for s, type_, t in own.values()]))
+
+        def apply() -> None:
+            for view, gone, edges in changes:
+                view.drop_edges(edges)
+                for id_ in gone:
+                    self._cache.pop(view.nodes[id_].key, None)
+                view.drop_nodes(gone)
+
+        return apply
+
+
+def _order(partition: Partition) -> tuple[str, str]:
+    return partition.order
+
+
+def _neighbours(
+    frontier: Sequence[str], hop: Hop, views: Sequence[Adjacency]
+) -> dict[str, list[Edge]]:
+    if len(views) == 1:
+        return views[0].neighbours(frontier, hop)
+    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
+    for view in reversed(views):  # of edges that several partitions have, the first's counts
+        for id_, edges in view.neighbours(frontier, hop).items():
+            found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
+    return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
+
+
+def _between(ids: Sequence[str], views: Sequence[Adjacency]) -> list[Edge]:
+    ends = set(ids)
+    found = _neighbours(sorted(ends), Hop(Direction.OUT), views)
+    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
+    return [edges[id_] for id_ in sorted(edges)]
+
+
+def _names(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
+    return sorted(
+        {
+            (name, id_)
+            for view in views
+            for id_, entry in list(view.nodes.items())
+            for name in entry.names
+        }
+    )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Both together make everything old without looking at it: a million new objects would
+        # otherwise be gone through at once.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

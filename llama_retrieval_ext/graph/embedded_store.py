@@ -1,0 +1,325 @@
+"""`EmbeddedPropertyGraphStore`: the embedded graph as LlamaIndex knows property graph stores."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+from llama_index.core.graph_stores.types import (
+    TRIPLET_SOURCE_KEY,
+    LabelledNode,
+    LabelledPropertyGraph,
+    PropertyGraphStore,
+    Relation,
+    Triplet,
+)
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.graph.adjacency import Adjacency
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.query import Scope, check_scope
+
+_REF_DOC_KEYS = ("ref_doc_id", "doc_id", "document_id")
+
+
+class EmbeddedPropertyGraphStore(PropertyGraphStore):
+    """A LlamaIndex property graph store on disk, without a server.
+
+    ``PropertyGraphIndex`` writes to it. It differs from ``SimplePropertyGraphStore`` where that is
+    wrong: an empty list of ids gives nothing, properties must all match, `get_rel_map` is a
+    breadth-first search in both directions, and deleting a node removes its relations and nothing
+    else.
+
+    Args:
+        graph: The open graph, or a directory for one; ``:memory:`` for one that is gone when
+            closed.
+        scope: Whose rows it reads and writes; None for all of them. A ``PropertyGraphIndex`` of a
+            tenant needs it, because that looks entities up by id alone.
+
+    Examples:
+        >>> from llama_index.core.graph_stores.types import EntityNode
+        >>> with EmbeddedPropertyGraphStore(":memory:") as store:
+        ...     store.upsert_nodes([EntityNode(name="pit"), EntityNode(name="crane")])
+        ...     [node.id for node in store.get(ids=["pit"])]
+        ['pit']
+
+    """
+
+    supports_structured_queries = False
+    supports_vector_queries = True
+
+    def __init__(self, graph: EmbeddedGraph | str | Path, *, scope: Scope | None = None) -> None:
+        self.graph = graph if isinstance(graph, EmbeddedGraph) else EmbeddedGraph(graph)
+        self.scope = None if scope is None else check_scope(scope)
+
+    @classmethod
+    def from_simple(
+        cls, store: SimplePropertyGraphStore, directory: str | Path = ":memory:"
+    ) -> Self:
+        """Return a store with everything that a `SimplePropertyGraphStore` holds."""
+        imported = cls(directory)
+        graph = store.graph
+        imported.upsert_nodes(list(graph.nodes.values()))
+        # Its deletions leave triplets without relation, or without an end, behind.
+        keyed = {(r.source_id, r.label, r.target_id): r for r in graph.relations.values()}
+        ends = graph.nodes.keys()
+        imported.upsert_relations(
+            [keyed[t] for t in sorted(graph.triplets) if t in keyed and {t[0], t[2]} <= ends]
+        )
+        return imported
+
+    def to_simple(self) -> SimplePropertyGraphStore:
+        """Return a `SimplePropertyGraphStore` with every visible row."""
+        graph = LabelledPropertyGraph()
+        for node in self._every():
+            graph.add_node(node.to_llama_index())
+        for edge in self.graph.edges(scope=self.scope):
+            graph.add_relation(edge.to_llama_index())
+        return SimplePropertyGraphStore(graph)
+
+    def for_scope(self, scope: Scope) -> "EmbeddedPropertyGraphStore":
+        """Return the same graph for one tenant or knowledge base."""
+        return EmbeddedPropertyGraphStore(self.graph, scope=check_scope(scope).narrowed(self.scope))
+
+    @property
+    def client(self) -> EmbeddedGraph:
+        """The graph behind it."""
+        return self.graph
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the graph."""
+        self.graph.close()
+
+    def get(
+        self, properties: dict[str, Any] | None = None, ids: list[str] | None = None
+    ) -> list[LabelledNode]:
+        """Return the nodes with these ids that have all of these properties; no ids, no nodes."""
+        if ids is None:
+            nodes: Iterable[GraphNode] = self._every()
+        else:
+            nodes = self.graph.nodes(ids, scope=self.scope).function().values()
+        return [node.to_llama_index() for node in nodes if _has(node.properties, properties)]
+
+    def get_triplets(
+        self,
+        entity_names: list[str] | None = None,
+        relation_names: list[str] | None = None,
+        properties: dict[str, Any] | None = None,
+        ids: list[str] | None = None,
+    ) -> list[Triplet]:
+        """Return the triplets that match all that is passed; none if nothing is passed.
+
+        Args:
+            entity_names: Names of entities, one of which is an end.
+            relation_names: Types of relations.
+            properties: Properties that an end or the relation has.
+            ids: Ids of nodes, one of which is an end.
+        """
+        if not (entity_names or relation_names or properties or ids):
+            return []
+        ends = [*(entity_names or ()), *(ids or ())]
+        edges = self._edges_at(ends) if ends else self._every_edge()
+        if relation_names:
+            edges = [edge for edge in edges if edge.type in relation_names]
+        triplets = self._triplets(edges)
+        if entity_names and ids:
+            triplets = [
+                t for t in triplets if {t[0].id, t[2].id} & set(entity_names)
+                and {t[0].id, t[2].id} & set(ids)
+            ]  # fmt: skip
+        return [t for t in triplets if any(_has(part.properties, properties) for part in t)]
+
+    def get_rel_map(
+        self,
+        graph_nodes: list[LabelledNode],
+        depth: int = 2,
+        limit: int = 30,
+        ignore_rels: list[str] | None = None,
+    ) -> list[Triplet]:
+        """Return the triplets around nodes, nearest first, each once, in both directions."""
+        check_count(depth, "depth")
+        check_count(limit, "limit")
+        ignored = set(ignore_rels or ())
+        types = None
+        if ignored:
+            found = (edge.type for edge in self.graph.edges(scope=self.scope))
+            types = frozenset(found) - ignored
+        seeds = [node.id for node in graph_nodes]
+        hop = Hop(types=types)
+        reached = run(expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope))
+        inner = [id_ for id_, distance in reached.distances.items() if distance < depth]
+        edges: dict[tuple[str, str, str], Edge] = {}
+        found_edges = self.graph.neighbours(inner, hop, scope=self.scope).function()
+        for id_ in inner:
+            edges |= {edge.id: edge for edge in found_edges.get(id_, ()) if edge.id not in edges}
+        return self._triplets(list(edges.values())[:limit])
+
+    def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:
+        """Write nodes, in place of those with the same id in their partition."""
+        self._write([GraphNode.from_llama_index(node) for node in nodes], [])
+
+    def upsert_relations(self, relations: list[Relation]) -> None:
+        """Write relations; an end that is not there becomes an entity."""
+        self._write([], [Edge.from_llama_index(relation) for relation in relations])
+
+    def delete(
+        self,
+        entity_names: list[str] | None = None,
+        relation_names: list[str] | None = None,
+        properties: dict[str, Any] | None = None,
+        ids: list[str] | None = None,
+    ) -> None:
+        """Delete nodes by name, id or properties with their relations, or relations by type.
+
+        Relations alone are deleted when only ``relation_names`` are passed, or these with names of
+        entities at their ends; the entities stay.
+        """
+        if relation_names:
+            triplets = self.get_triplets(entity_names, relation_names, properties, ids)
+            edges = [Edge(t[0].id, t[1].label, t[2].id) for t in triplets]
+            self.graph.delete_edges(edges, scope=self.scope)
+            return
+        doomed = [*(entity_names or ()), *(ids or ())]
+        if properties:
+            doomed += [node.id for node in self._every() if _has(node.properties, properties)]
+        self.graph.delete_nodes(doomed, scope=self.scope)
+
+    def delete_llama_nodes(
+        self, node_ids: list[str] | None = None, ref_doc_ids: list[str] | None = None
+    ) -> None:
+        """Delete chunks by id or document, and what no other chunk says."""
+        chunks = set(node_ids or ())
+        if ref_doc_ids:
+            documents = set(ref_doc_ids)
+            chunks |= {
+                node.id
+                for node in self._every()
+                if node.is_passage
+                and any(node.properties.get(key) in documents for key in _REF_DOC_KEYS)
+            }
+        sources = sorted(chunks | set(ref_doc_ids or ()))
+        self.graph.delete_sources(sources, scope=self.scope).function()
+        self.graph.delete_nodes(sorted(chunks), scope=self.scope)
+
+    def vector_query(
+        self,
+        query: VectorStoreQuery,
+        **kwargs: Any,  # noqa: ANN401, ARG002 - LlamaIndex's signature
+    ) -> tuple[list[LabelledNode], list[float]]:
+        """Return the entities nearest to an embedding by cosine, best first, ties by id.
+
+        Raises:
+            ConfigurationError: The query has no embedding.
+        """
+        if query.query_embedding is None:
+            raise ConfigurationError("a vector query needs a query_embedding, got None")
+        condition = None if query.filters is None else parse_filters(query.filters)
+        nodes = [
+            node
+            for node in self._every()
+            if node.embedding is not None
+            and not node.is_passage
+            and matches(condition, node.properties)
+        ]
+        if not nodes:
+            return [], []
+        scores = _cosines(query.query_embedding, [node.embedding or () for node in nodes])
+        best = sorted(zip(scores, nodes, strict=True), key=lambda pair: (-pair[0], pair[1].id))
+        best = best[: query.similarity_top_k]
+        return [node.to_llama_index() for _, node in best], [score for score, _ in best]
+
+    def structured_query(
+        self,
+        query: str,  # noqa: ARG002 - LlamaIndex's signature
+        param_map: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> NoReturn:
+        """Refuse: the embedded graph has no query language.
+
+        Raises:
+            UnsupportedModeError: Always.
+        """
+        raise UnsupportedModeError(
+            "the embedded graph has no Cypher; use rules, or a graph on Neo4j (neo4j://)"
+        )
+
+    def get_schema(
+        self,
+        refresh: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
+    ) -> dict[str, list[str]]:
+        """Return the labels of nodes and the types of relations."""
+        labels = {entry.label for view in self._views() for entry in view.nodes.values()}
+        types = {edge.type for edge in self.graph.edges(scope=self.scope)}
+        return {"labels": sorted(labels), "types": sorted(types)}
+
+    def _views(self) -> list[Adjacency]:
+        return self.graph.views(self.scope)
+
+    def _every(self) -> Iterable[GraphNode]:
+        ids = sorted({id_ for view in self._views() for id_ in view.nodes})
+        return self.graph.nodes(ids, scope=self.scope).function().values()
+
+    def _every_edge(self) -> list[Edge]:
+        edges = {edge.id: edge for edge in self.graph.edges(scope=self.scope)}
+        return [edges[id_] for id_ in sorted(edges)]
+
+    def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
+        found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
+        edges = {edge.id: edge for own in found.values() for edge in own}
+        return [edges[id_] for id_ in sorted(edges)]
+
+    def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
+        ids = [id_ for edge in edges for id_ in (edge.source, edge.target)]
+        nodes = self.graph.nodes(ids, scope=self.scope).function()
+        return [
+            (
+                nodes[edge.source].to_llama_index(),
+                edge.to_llama_index(),
+                nodes[edge.target].to_llama_index(),
+            )
+            for edge in edges
+            if edge.source in nodes and edge.target in nodes
+        ]
+
+    def _write(self, nodes: Sequence[GraphNode], edges: Sequence[Edge]) -> None:
+        if self.scope is not None:
+            stamp = self.scope.metadata()
+            nodes = [_stamped(node, stamp) for node in nodes]
+            edges = [Edge.of(*edge.id, {**edge.properties, **stamp}) for edge in edges]
+        self.graph.write(nodes, edges, source_of=_source_of)
+
+
+def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
+    properties = {**node.properties, **stamp}
+    return GraphNode(node.id, node.label, node.name, properties, node.text, node.embedding)
+
+
+def _source_of(row: GraphNode | Edge) -> str | None:
+    """The chunk that says so; a chunk stands for itself."""
+    if isinstance(row, GraphNode) and row.is_passage:
+        return row.id
+    source = row.properties.get(TRIPLET_SOURCE_KEY)
+    return source if isinstance(source, str) else None
+
+
+def _has(properties: Mapping[str, Any], expected: Mapping[str, Any] | None) -> bool:
+    return all(properties.get(key) == value for key, value in (expected or {}).items())
+
+
+def _cosines(query: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    matrix, vector = np.asarray(rows, dtype=np.float32), np.asarray(query, dtype=np.float32)
+    lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(vector)
+    scores = np.divide(matrix @ vector, lengths, out=np.zeros(len(matrix)), where=lengths > 0)
+    return [float(score) for score in scores]

@@ -1,0 +1,132 @@
+"""Expansion by hops: what can be reached from some nodes, at which distance, and by which path."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import Edge, Hop
+from llama_retrieval_ext.query import Scope
+
+
+class Path(NamedTuple):
+    """A walk through the graph.
+
+    Attributes:
+        nodes: Ids from start to end, one more than there are edges.
+        edges: What joins them, each in either direction.
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the path in words.
+
+        Examples:
+            >>> print(Path(("a", "b"), (Edge("b", "NAMES", "a"),)))
+            a <-NAMES- b
+
+        """
+        parts = [self.nodes[0]]
+        for at, edge, to in zip(self.nodes, self.edges, self.nodes[1:], strict=False):
+            arrow = f"-{edge.type}->" if edge.source == at else f"<-{edge.type}-"
+            parts += [arrow, to]
+        return " ".join(parts)
+
+
+class Expansion:
+    """Everything within some hops of the seeds, nearest first.
+
+    Attributes:
+        distances: Hops from the nearest seed by node id; 0 for a seed. In the order of discovery:
+            by distance, then by the order of the edges.
+    """
+
+    __slots__ = ("_came_by", "_paths", "distances")
+
+    def __init__(self, seeds: Sequence[str]) -> None:
+        self.distances: dict[str, int] = dict.fromkeys(seeds, 0)
+        self._came_by: dict[str, tuple[str, Edge]] = {}
+        self._paths: dict[str, Path] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.distances)
+
+    def __len__(self) -> int:
+        return len(self.distances)
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self.distances
+
+    def path(self, node_id: str) -> Path:
+        """Return a shortest path from a seed to the node; of several always the same.
+
+        Raises:
+            KeyError: The node was not reached.
+        """
+        path = self._paths.get(node_id)
+        if path is None:
+            if self.distances[node_id] == 0:
+                path = Path((node_id,))
+            else:
+                before, edge = self._came_by[node_id]
+                nodes, edges = self.path(before)
+                path = Path((*nodes, node_id), (*edges, edge))
+            self._paths[node_id] = path
+        return path
+
+    def add(self, edges: Mapping[str, Sequence[Edge]], distance: int, *, limit: int) -> list[str]:
+        """Take in the edges of a frontier, and return the nodes that are new."""
+        distances, came_by = self.distances, self._came_by
+        new: list[str] = []
+        for node_id, own in edges.items():
+            for edge in own:
+                other = edge[2] if edge[0] == node_id else edge[0]
+                if other not in distances:
+                    if len(distances) >= limit:
+                        return new
+                    distances[other] = distance
+                    came_by[other] = (node_id, edge)
+                    new.append(other)
+        return new
+
+
+def expand(
+    backend: GraphBackend,
+    seeds: Sequence[str],
+    *,
+    max_hops: int,
+    hop: Hop = Hop(fan_out=50),  # noqa: B008 - frozen
+    limit: int = 10_000,
+    scope: Scope | None = None,
+) -> Plan[Expansion]:
+    """Expand from the seeds, one request to the engine a hop.
+
+    Args:
+        backend: The graph.
+        seeds: Ids to start from; those that the scope cannot see are left out.
+        max_hops: Greatest distance, at least 1.
+        hop: What one hop may follow. The distance is exact among these edges.
+        limit: Most nodes in the result, seeds included.
+        scope: Who asks.
+
+    Returns:
+        A plan for the execution drivers ``run`` and ``arun``.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+    check_count(max_hops, "max_hops")
+    check_count(limit, "limit")
+    frontier = list(dict.fromkeys(seeds))[:limit]
+    expansion = Expansion(())
+    for distance in range(1, max_hops + 1):
+        if not frontier or len(expansion) >= limit:
+            break
+        edges = yield backend.neighbours(frontier, hop, scope=scope)
+        if distance == 1:
+            expansion = Expansion([id_ for id_ in frontier if id_ in edges])
+        frontier = expansion.add(edges, distance, limit=limit)
+    return expansion

@@ -1,0 +1,246 @@
+"""`Neo4jGraph`: a graph on a Neo4j server, by Cypher of our own; no APOC.
+
+It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
+labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. What it
+writes looks the same, with three properties more: ``_key`` (partition and id, unique), ``_sources``
+(the documents that say so) and ``_json`` (properties that Neo4j has no type for).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
+
+from llama_index.core.graph_stores.types import PropertyGraphStore
+
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
+from llama_retrieval_ext.graph.neo4j_rows import (
+    Rows,
+    edge_row,
+    edges_by_id,
+    first_by_id,
+    last_by_key,
+    name_pairs,
+    node_row,
+    sorted_edges,
+)
+from llama_retrieval_ext.query import Scope
+
+_BATCH: Final = 2_000
+_NODE: Final = "{labels: labels(n), properties: properties(n)}"
+_EDGE: Final = "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
+_WEIGHT: Final = (
+    "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
+    "THEN toFloat(r.weight) ELSE 1.0 END"
+)
+_ARROWS: Final = {
+    Direction.OUT: "(n)-[r]->(other:__Node__)",
+    Direction.IN: "(n)<-[r]-(other:__Node__)",
+    Direction.ANY: "(n)-[r]-(other:__Node__)",
+}
+
+
+class Neo4jGraph:
+    """A graph backend over a Neo4j server, 5.26 or newer.
+
+    Reads run in READ transactions, one round trip each; coroutines use the async driver.
+
+    Args:
+        connection: To the database; see `open` and `from_store`.
+    """
+
+    engine = "neo4j"
+
+    def __init__(self, connection: Neo4jConnection) -> None:
+        self.connection = connection
+        self.version = 0
+        self._prepared = False
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Return the graph that a URL names, such as ``neo4j://host:7687/database``.
+
+        Raises:
+            ConfigurationError: The URL is none, or names an environment variable that is not set.
+        """
+        return cls(Neo4jConnection.open(Neo4jAddress.parse(url)))
+
+    @classmethod
+    def from_store(cls, store: PropertyGraphStore) -> Self:
+        """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its drivers."""
+        # LlamaIndex makes an async driver, never uses it, and has no public name for it.
+        private: Any = store
+        return cls(
+            Neo4jConnection(
+                store.client,
+                lambda: private._async_driver,  # noqa: SLF001
+                "the server of the Neo4jPropertyGraphStore",
+                private._database,  # noqa: SLF001
+                owned=False,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Neo4jGraph({self.connection.where!r})"
+
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+        """Run a statement that only reads; the server refuses one that writes."""
+        return self.connection.read(statement, parameters)
+
+    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+        """Return the visible nodes with these ids, by id."""
+        statement = (
+            "UNWIND $ids AS id MATCH (n:__Node__ {id: id}) "
+            f"WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
+        )
+        wanted = list(dict.fromkeys(ids))
+        rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
+        return rows.then(lambda found: first_by_id(found, wanted))
+
+    def neighbours(
+        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    ) -> Call[dict[str, list[Edge]]]:
+        """Return the visible edges of each node of a frontier, capped and ordered."""
+        limit = "" if hop.fan_out is None else " LIMIT $fan_out"
+        types = "" if hop.types is None else " AND type(r) IN $types"
+        statement = (
+            "UNWIND $frontier AS id MATCH (n:__Node__ {id: id}) "
+            f"WHERE {sees_node('n', scope)} "
+            f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
+            f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
+            # A loop matches once in either direction.
+            f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
+            f"ORDER BY {_WEIGHT} DESC, other.id, type(r), startNode(r) <> n{limit} }} AS edges"
+        )
+        wanted = list(dict.fromkeys(frontier))
+        parameters = {
+            "frontier": wanted,
+            "fan_out": hop.fan_out,
+            "types": None if hop.types is None else sorted(hop.types),
+            **scope_parameters(scope),
+        }
+        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, wanted, hop))
+
+    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
+        """Return the visible edges with both ends among the ids, ordered by their identity."""
+        statement = (
+            "UNWIND $ids AS id MATCH (n:__Node__ {id: id})-[r]->(other:__Node__) "
+            f"WHERE other.id IN $ids AND {sees_node('n', scope)} AND {sees_edge('r', scope)} "
+            f"AND {sees_node('other', scope)} RETURN {_EDGE} AS edge"
+        )
+        wanted = sorted(set(ids))
+        rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
+        return rows.then(sorted_edges)
+
+    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+        """Return name and id of every visible entity, one pair an alias, sorted."""
+        statement = (
+            f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
+            "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
+        )
+        return self.read(statement, scope_parameters(scope)).then(name_pairs)
+
+    def upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    ) -> Call[None]:
+        """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
+        sources = [source or ""]
+        return self._plan(lambda: self._upsert(nodes, edges, sources))
+
+    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+        """Withdraw what documents said: rows that no other source supports are removed."""
+        parameters = {"sources": list(sources), **scope_parameters(scope)}
+        supported = "any(s IN {0}._sources WHERE s IN $sources)"
+        withdraw = (
+            "SET {0}._sources = [s IN {0}._sources WHERE NOT s IN $sources] "
+            "WITH {0} WHERE size({0}._sources) = 0 {1} {0}"
+        )
+        edges = (
+            f"MATCH (n:__Node__)-[r]->() WHERE {sees_node('n', scope)} AND "
+            f"{sees_edge('r', scope)} AND {supported.format('r')} {withdraw.format('r', 'DELETE')}"
+        )
+        nodes = (
+            f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} AND {supported.format('n')} "
+            f"{withdraw.format('n', 'DETACH DELETE')}"
+        )
+        return self._plan(lambda: self._statements([(edges, parameters), (nodes, parameters)]))
+
+    def clear(self, *, scope: Scope | None) -> Call[None]:
+        """Remove every visible row."""
+        statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
+        return self._plan(lambda: self._statements([(statement, scope_parameters(scope))]))
+
+    def close(self) -> None:
+        """Close the connection; a second call does nothing."""
+        self.connection.close()
+
+    def _plan(self, plan: Callable[[], Plan[None]]) -> Call[None]:
+        """Return several statements as one call."""
+        return Call(lambda: run(plan()), lambda: arun(plan()))
+
+    def _statements(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
+        for statement, parameters in statements:
+            yield self.connection.write(statement, parameters)
+        self.version += 1
+
+    def _upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], sources: list[str]
+    ) -> Plan[None]:
+        if not self._prepared:
+            yield from self._statements([(statement, {}) for statement in _SCHEMA])
+            self._prepared = True
+        rows = [node_row(node, sources) for node in last_by_key(nodes)]
+        links = [edge_row(edge, sources) for edge in edges]
+        ends = [end for link in links for end in link["ends"]]
+        statements = [
+            *((_ADOPT, batch) for batch in _batches([*rows, *ends])),
+            *((_MERGE_NODES, batch) for batch in _batches(rows)),
+            *((_MERGE_ENDS, batch) for batch in _batches(ends)),
+            *((_MERGE_EDGES, batch) for batch in _batches(links)),
+        ]
+        yield from self._statements([(text, {"rows": batch}) for text, batch in statements])
+
+
+_SCHEMA: Final = (
+    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    # A range index would stand in the way of the constraint that LlamaIndex's store makes.
+    "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
+)
+# A node of LlamaIndex's store, in the same partition, becomes ours.
+_ADOPT: Final = (
+    "UNWIND $rows AS row MATCH (n:__Node__ {id: row.id}) "
+    "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
+    "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
+)
+_SUPPORT: Final = "SET {0}._sources = old + [s IN row.sources WHERE NOT s IN old]"
+_MERGE_NODES: Final = (
+    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
+    "WITH n, row, coalesce(n._sources, []) AS old, "
+    "[l IN labels(n) WHERE l <> '__Node__'] AS labels "
+    f"REMOVE n:$(labels) SET n:$(row.labels), n = row.properties {_SUPPORT.format('n')}"
+)
+_MERGE_ENDS: Final = (
+    "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
+    "ON CREATE SET n:__Entity__:entity, n += row.properties "
+    # An edge that no document says keeps none of its ends.
+    "WITH n, row, coalesce(n._sources, []) AS old SET n._sources = "
+    "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
+)
+_MERGE_EDGES: Final = (
+    "UNWIND $rows AS row "
+    "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
+    "MERGE (a)-[r:$(row.type)]->(b) "
+    f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
+)
+
+
+def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:
+    return [rows[at : at + _BATCH] for at in range(0, len(rows), _BATCH)]

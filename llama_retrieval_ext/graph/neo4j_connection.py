@@ -1,0 +1,250 @@
+"""`Neo4jConnection`: statements over a Neo4j server's drivers, in threads and on event loops."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import neo4j
+from neo4j.exceptions import (
+    AuthError,
+    ConstraintError,
+    DriverError,
+    Neo4jError,
+    ServiceUnavailable,
+)
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DuplicateNodeError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.neo4j_rows import Rows
+from llama_retrieval_ext.urls import bracketed, seconds, secret
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+_SCHEMES: Final = {
+    "neo4j": "neo4j",
+    "neo4js": "neo4j+s",
+    "bolt": "bolt",
+    "bolts": "bolt+s",
+}
+_OPTIONS: Final = ("user_env", "password_env", "timeout_s")
+_ADVICE: Final = (
+    "write neo4j://host:7687/database?user_env=NAME&password_env=NAME, neo4js:// for TLS, or "
+    "bolt:// for one server; the database may be left out"
+)
+
+
+@dataclass(frozen=True)
+class Neo4jAddress:
+    """Where a database is and how to log in.
+
+    Attributes:
+        uri: As the driver has it, without the database.
+        database: Its name; None for the server's default.
+        user_env: Name of the environment variable that holds the user; None for no credentials.
+        password_env: Likewise the password.
+        timeout_s: Seconds that one transaction may take on the server.
+    """
+
+    uri: str
+    database: str | None = None
+    user_env: str | None = None
+    password_env: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @classmethod
+    def parse(cls, url: str) -> "Neo4jAddress":
+        """Return the address that a URL stands for.
+
+        Raises:
+            ConfigurationError: The URL is none, or holds credentials; these are not repeated.
+
+        Examples:
+            >>> Neo4jAddress.parse("neo4js://db.example.com/safety").uri
+            'neo4j+s://db.example.com:7687'
+
+        """
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+            raise ConfigurationError(
+                "a URL is shown in messages and kept in files, so it must not hold credentials; "
+                "put them into environment variables and write ?user_env=NAME&password_env=NAME"
+            )
+        if parts.scheme not in _SCHEMES or not parts.hostname:
+            raise ConfigurationError(f"got a URL without a host; {_ADVICE}")
+        try:
+            port = parts.port or 7687
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the URL's port is no number up to 65535; {_ADVICE}"
+            ) from error
+        options = _options(parts.query)
+        limit = seconds(options["timeout_s"]) if "timeout_s" in options else DEFAULT_TIMEOUT_S
+        uri = f"{_SCHEMES[parts.scheme]}://{bracketed(parts.hostname)}:{port}"
+        names = (options.get("user_env"), options.get("password_env"))
+        return cls(uri, parts.path.strip("/") or None, *names, limit)
+
+    def auth(self) -> tuple[str, str] | None:
+        """Return the credentials, read now, so that they are in no object of ours.
+
+        Raises:
+            ConfigurationError: An environment variable that is named is not set.
+        """
+        if self.user_env is None and self.password_env is None:
+            return None
+        return secret(self.user_env or ""), secret(self.password_env or "")
+
+
+@dataclass
+class Neo4jConnection:
+    """Runs statements, each in one transaction with a time limit.
+
+    The async driver lives on a loop of its own, so that one object serves any event loop.
+
+    Args:
+        driver: For threads.
+        async_driver: Returns the one for event loops, made when first needed.
+        where: The server, for messages.
+        database: Its name; None for the server's default.
+        timeout_s: Seconds that one transaction may take on the server.
+        owned: Whether `close` closes the drivers.
+    """
+
+    driver: neo4j.Driver
+    async_driver: Callable[[], neo4j.AsyncDriver]
+    where: str
+    database: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    owned: bool = True
+    _closed: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _loop: LoopThread | None = None
+    _on_loop: neo4j.AsyncDriver | None = None
+
+    @classmethod
+    def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
+        """Return a connection by URL; nothing is sent yet.
+
+        Raises:
+            ConfigurationError: An environment variable that is named is not set.
+        """
+        # Errors for want of memory count as transient and would be tried again for half a minute.
+        options: dict[str, Any] = {
+            "auth": address.auth(),
+            "connection_timeout": min(5.0, address.timeout_s),
+            "connection_acquisition_timeout": min(10.0, address.timeout_s + 5),
+            "max_transaction_retry_time": 2.0,
+            "notifications_min_severity": "OFF",
+        }
+        return cls(
+            neo4j.GraphDatabase.driver(address.uri, **options),
+            lambda: neo4j.AsyncGraphDatabase.driver(address.uri, **options),
+            address.uri,
+            address.database,
+            address.timeout_s,
+        )
+
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+        """Run a statement that cannot write: the server refuses it."""
+        return self._call(statement, parameters, neo4j.RoutingControl.READ)
+
+    def write(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+        """Run a statement that may write."""
+        return self._call(statement, parameters, neo4j.RoutingControl.WRITE)
+
+    def close(self) -> None:
+        """Close the drivers that are ours; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            loop, on_loop = self._loop, self._on_loop
+        if loop is not None:
+            # An async driver is closed on the loop it ran on, whoever made it.
+            loop.close(None if on_loop is None else on_loop.close())
+        if self.owned:
+            self.driver.close()
+
+    def _call(
+        self, statement: str, parameters: Mapping[str, object], routing: neo4j.RoutingControl
+    ) -> Call[Rows]:
+        # Checked identifiers and values as parameters: nobody else's text is in the statement.
+        query = neo4j.Query(statement, timeout=self.timeout_s)
+        values = dict(parameters)
+
+        def function() -> Rows:
+            self._check_open()
+            with self._errors():
+                records, _, _ = self.driver.execute_query(
+                    query, values, routing_=routing, database_=self.database
+                )
+                return [record.data() for record in records]
+
+        async def coroutine() -> Rows:
+            return await self._own_loop().run(on_own_loop())
+
+        async def on_own_loop() -> Rows:
+            with self._errors():
+                if self._on_loop is None:
+                    self._on_loop = self.async_driver()
+                records, _, _ = await self._on_loop.execute_query(
+                    query, values, routing_=routing, database_=self.database
+                )
+                return [record.data() for record in records]
+
+        return Call(function, coroutine)
+
+    def _own_loop(self) -> LoopThread:
+        self._check_open()
+        with self._lock:
+            if self._loop is None:
+                self._loop = LoopThread("neo4j")
+            return self._loop
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"the graph at {self.where} was closed; open it again")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate the driver's errors."""
+        try:
+            yield
+        except AuthError as error:
+            raise StoreUnavailableError(
+                f"{self.where} refuses the credentials; name them in the URL: {_ADVICE}"
+            ) from error
+        except (ServiceUnavailable, TimeoutError) as error:
+            raise StoreUnavailableError(f"{self.where} cannot be reached: {error}") from error
+        except ConstraintError as error:
+            raise DuplicateNodeError(
+                f"{self.where} has a uniqueness constraint that two partitions cannot share; "
+                f"LlamaIndex's store makes one on __Node__(id): {error.message}",
+                "",
+            ) from error
+        except Neo4jError as error:
+            if "TransactionTimedOut" in (error.code or ""):
+                raise StoreUnavailableError(
+                    f"{self.where} did not answer within {self.timeout_s:g} s; raise timeout_s"
+                ) from error
+            raise StoreError(f"{self.where} refuses the request: {error.message}") from error
+        except DriverError as error:
+            raise StoreUnavailableError(f"the driver of {self.where} failed: {error}") from error
+
+
+def _options(query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options).difference(_OPTIONS))
+    if unknown:
+        raise ConfigurationError(
+            f"the URL has the options {', '.join(unknown)}; it may have {', '.join(_OPTIONS)}"
+        )
+    return options

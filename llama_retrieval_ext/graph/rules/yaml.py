@@ -1,0 +1,316 @@
+"""YAML as the notation of rules: read with line numbers and advice, printed back the same.
+
+::
+
+    rules:
+      - id: hazards-have-measures
+        kind: safety
+        priority: 1
+        confidence: 0.9
+        match:
+          - {node: process, label: Process}
+          - {follow: HAS_HAZARD, node: hazard, label: Hazard}
+          - {from: hazard, follow: [MITIGATES], direction: in, hops: [1, 2], optional: true,
+             node: measure, label: Measure}
+        unless:
+          - {from: hazard, follow: ACCEPTED_BY, node: manager}
+        where:
+          - {node: hazard, property: level, operator: ">=", value: 3}
+          - {context: chapter, operator: in, value: [safety, emergency]}
+        then: "{process} requires {measure} against {hazard}"
+        missing: a measure that nobody has named
+        concludes: {from: process, relation: REQUIRES, to: hazard}
+
+A rule file is data: nothing in it is run or imported, and references (``&``, ``*``) are refused.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from pydantic import ValidationError
+
+from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
+from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.graph.cypher_text import quoted
+from llama_retrieval_ext.graph.elements import Direction
+from llama_retrieval_ext.graph.rules.chaining import variants
+from llama_retrieval_ext.graph.rules.rule import (
+    VARIABLE,
+    Concludes,
+    FromContext,
+    Pattern,
+    Rule,
+    RuleSet,
+    RuleValue,
+    Step,
+    Where,
+)
+from llama_retrieval_ext.graph.rules.yaml_nodes import Fields, Reader, composed
+
+_OPERATORS: Final = {operator.value: operator for operator in FilterOperator}
+_DIRECTIONS: Final = {direction.value: direction for direction in Direction}
+_RULE_KEYS: Final = (
+    *("id", "kind", "priority", "confidence", "match", "unless", "where", "then", "missing"),
+    "concludes",
+)
+_STEP_KEYS: Final = ("from", "follow", "direction", "hops", "optional", "node", "label")
+
+
+def load_rules(path: str | Path) -> RuleSet:
+    """Return the rules of a file.
+
+    Raises:
+        RuleSyntaxError: The file cannot be read; the message names line and column.
+        RuleError: Rules do not fit together.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleError(f"the rule file {path} cannot be read: {error}") from error
+    return parse_rules(text, file=str(path))
+
+
+def parse_rules(text: str, *, file: str = "") -> RuleSet:
+    """Return the rules of a text.
+
+    Args:
+        text: YAML.
+        file: What it is called in messages.
+
+    Raises:
+        RuleSyntaxError: It is no rule file; the message names line and column.
+        RuleError: Rules do not fit together.
+    """
+    reader = Reader(file)
+    root = reader.fields(composed(text, reader), ("rules",), "a rule file")
+    rules = [_rule(reader, node) for node in reader.items(root.need("rules"), "rules")]
+    try:
+        rule_set = RuleSet(tuple(rules), file)
+        for rule in rules:
+            variants(rule, rule_set)
+    except RuleError as error:
+        error.add_note(f"in {file or 'the rules'}")
+        raise
+    return rule_set
+
+
+def print_rules(rules: RuleSet) -> str:
+    """Return rules as YAML; parsing it gives equal rules, and printing those the same text."""
+    printed = {"rules": [_printed(rule) for rule in rules]}
+    text: str = yaml.safe_dump(printed, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def _rule(reader: Reader, node: yaml.Node) -> Rule:
+    fields = reader.fields(node, _RULE_KEYS, "a rule")
+    pattern = _pattern(reader, fields)
+    try:
+        return Rule(
+            id=fields.text("id"),
+            pattern=pattern,
+            then=fields.text("then"),
+            kind=fields.get("kind", str, ""),
+            priority=fields.get("priority", int, 1),
+            confidence=fields.get("confidence", float, 1.0),
+            missing=fields.get("missing", str, "?"),
+            concludes=_concludes(reader, fields),
+        )
+    except RuleSyntaxError:
+        raise
+    except RuleError as error:
+        words = [*pattern.variables, *(step.target for step in pattern.unless)]
+        raise reader.error(node, f"{error}{_nearest(str(error), words)}") from error
+
+
+def _pattern(reader: Reader, fields: Fields) -> Pattern:
+    items = reader.items(fields.need("match"), "match")
+    if not items:
+        raise reader.error(fields.found["match"], "match needs a first node")
+    start_node, *step_nodes = items
+    start = reader.fields(start_node, ("node", "label"), "the first node")
+    variable = start.word("node", _variable)
+    labels = [(variable, start.word("label", _word))] if "label" in start else []
+    steps, at = [], variable
+    for node in step_nodes:
+        step = _step(reader, node, at, labels)
+        steps.append(step)
+        at = step.target
+    unless = [
+        _step(reader, node, variable, labels)
+        for node in (reader.items(fields.found["unless"], "unless") if "unless" in fields else ())
+    ]
+    where = [
+        _where(reader, node)
+        for node in (reader.items(fields.found["where"], "where") if "where" in fields else ())
+    ]
+    required = [step for step in steps if not step.optional]
+    optional = [step for step in steps if step.optional]
+    return Pattern(
+        variable,
+        tuple(dict.fromkeys(labels)),
+        (*required, *optional),
+        tuple(unless),
+        tuple(where),
+    )
+
+
+def _step(reader: Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]]) -> Step:
+    fields = reader.fields(node, _STEP_KEYS, "a step")
+    follow = reader.value(fields.need("follow"))
+    types = follow if isinstance(follow, list) else [follow]
+    for type_ in types:
+        try:
+            _word(type_)
+        except ValueError as error:
+            raise reader.error(fields.found["follow"], f"'follow': {error}") from error
+    target = fields.word("node", _variable)
+    if "label" in fields:
+        label = fields.word("label", _word)
+        if dict(labels).get(target, label) != label:
+            raise reader.error(fields.found["label"], f"{target!r} has two labels")
+        labels.append((target, label))
+    return Step(
+        source=fields.word("from", _variable) if "from" in fields else at,
+        types=tuple(dict.fromkeys(types)),
+        target=target,
+        direction=fields.choice("direction", _DIRECTIONS, Direction.OUT),
+        hops=_hops(reader, fields),
+        optional=fields.get("optional", bool, False),
+    )
+
+
+def _hops(reader: Reader, fields: Fields) -> tuple[int, int]:
+    if "hops" not in fields:
+        return (1, 1)
+    value = reader.value(fields.found["hops"])
+    numbers = value if isinstance(value, list) else [value, value]
+    if len(numbers) != 2 or not all(type(number) is int for number in numbers):  # noqa: PLR2004
+        raise reader.error(
+            fields.found["hops"], f"'hops' is a number or [least, most], got {value!r}"
+        )
+    return numbers[0], numbers[1]
+
+
+def _where(reader: Reader, node: yaml.Node) -> Where:
+    known = ("node", "property", "context", "operator", "value", "value_from")
+    fields = reader.fields(node, known, "a condition")
+    operator = fields.choice("operator", _OPERATORS, FilterOperator.EQ)
+    if "context" in fields and ("node" in fields or "property" in fields):
+        raise reader.error(node, "a condition is on a property of a node or on the context")
+    variable = None if "context" in fields else fields.word("node", _variable)
+    key = fields.word("property" if variable else "context", _word)
+    value: RuleValue
+    if "value_from" in fields:
+        if "value" in fields or operator is FilterOperator.IS_EMPTY:
+            raise reader.error(node, "a condition has one value")
+        value = FromContext(fields.word("value_from", _word))
+    else:
+        given = reader.value(fields.found["value"]) if "value" in fields else None
+        value = tuple(given) if isinstance(given, list) else given
+        _check_value(reader, fields.found.get("value", node), Where(variable, key, operator, value))
+    return Where(variable, key, operator, value)
+
+
+def _check_value(reader: Reader, node: yaml.Node, where: Where) -> None:
+    """Check a condition as a filter on metadata is checked."""
+    value = list(where.value) if isinstance(where.value, tuple) else where.value
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise reader.error(node, f"a number has at most 64 bits, got {number}")
+    try:
+        parse_filters(
+            MetadataFilters(
+                filters=[MetadataFilter(key=where.key, operator=where.operator, value=value)]  # type: ignore[arg-type]
+            )
+        )
+    except ValidationError as error:
+        raise reader.error(
+            node, f"a condition takes text, numbers or a list of them, got {value!r}"
+        ) from error
+    except InvalidFilterError as error:
+        raise reader.error(node, str(error)) from error
+
+
+def _concludes(reader: Reader, fields: Fields) -> Concludes | None:
+    if "concludes" not in fields:
+        return None
+    own = reader.fields(fields.found["concludes"], ("from", "relation", "to"), "'concludes'")
+    return Concludes(
+        own.word("from", _variable), own.word("relation", _word), own.word("to", _variable)
+    )
+
+
+def _word(word: str) -> str:
+    """Check a label, relation type or property as Cypher's are checked."""
+    quoted(word)
+    return word
+
+
+def _variable(word: str) -> str:
+    if not VARIABLE.fullmatch(word):
+        raise ValueError(f"a variable is letters, digits and _, a letter first, got {word!r}")
+    return word
+
+
+def _nearest(message: str, words: Sequence[str]) -> str:
+    """Advice on a variable that a message quotes."""
+    quoted = message.split("'")[3::2]
+    near = [n for word in quoted for n in difflib.get_close_matches(word, words, n=1) if n != word]
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _printed(rule: Rule) -> dict[str, object]:
+    pattern = rule.pattern
+    labels = dict(pattern.labels)
+    shown: dict[str, object] = {"id": rule.id}
+    defaults = {"kind": "", "priority": 1, "confidence": 1.0}
+    shown |= {key: v for key, default in defaults.items() if (v := getattr(rule, key)) != default}
+    start: dict[str, object] = {"node": pattern.start}
+    if pattern.start in labels:
+        start["label"] = labels[pattern.start]
+    shown["match"] = [start, *(_printed_step(step, labels) for step in pattern.steps)]
+    if pattern.unless:
+        shown["unless"] = [_printed_step(step, labels) for step in pattern.unless]
+    if pattern.where:
+        shown["where"] = [_printed_where(where) for where in pattern.where]
+    shown["then"] = rule.then
+    if rule.missing != "?":
+        shown["missing"] = rule.missing
+    if rule.concludes is not None:
+        ends = rule.concludes
+        shown["concludes"] = {"from": ends.source, "relation": ends.type, "to": ends.target}
+    return shown
+
+
+def _printed_step(step: Step, labels: Mapping[str, str]) -> dict[str, object]:
+    shown: dict[str, object] = {"from": step.source}
+    shown["follow"] = step.types[0] if len(step.types) == 1 else list(step.types)
+    if step.direction is not Direction.OUT:
+        shown["direction"] = step.direction.value
+    if step.hops != (1, 1):
+        shown["hops"] = list(step.hops)
+    if step.optional:
+        shown["optional"] = True
+    shown["node"] = step.target
+    if step.target in labels:
+        shown["label"] = labels[step.target]
+    return shown
+
+
+def _printed_where(where: Where) -> dict[str, object]:
+    shown: dict[str, object] = (
+        {"context": where.key}
+        if where.variable is None
+        else {"node": where.variable, "property": where.key}
+    )
+    if where.operator is not FilterOperator.EQ:
+        shown["operator"] = where.operator.value
+    if isinstance(where.value, FromContext):
+        shown["value_from"] = where.value.key
+    elif where.value is not None:
+        shown["value"] = list(where.value) if isinstance(where.value, tuple) else where.value
+    return shown

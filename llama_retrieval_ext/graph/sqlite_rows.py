@@ -1,0 +1,273 @@
+"""`GraphRows`: a graph in one SQLite file, in transactions that survive a crash."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition, to_json
+
+FORMAT: Final = 1
+_APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
+_SCHEMA: Final = """
+CREATE TABLE partitions (
+    key INTEGER PRIMARY KEY, tenant_id TEXT, kb_id TEXT
+);
+CREATE TABLE nodes (
+    key INTEGER PRIMARY KEY, partition INTEGER NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL,
+    name TEXT NOT NULL, aliases TEXT, text TEXT, properties TEXT NOT NULL, embedding BLOB
+);
+CREATE TABLE edges (
+    key INTEGER PRIMARY KEY, source INTEGER NOT NULL, type TEXT NOT NULL, target INTEGER NOT NULL,
+    weight REAL NOT NULL, properties TEXT NOT NULL, UNIQUE (source, type, target)
+);
+CREATE TABLE node_sources (
+    source TEXT NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (source, node)
+) WITHOUT ROWID;
+CREATE INDEX node_sources_by_node ON node_sources (node);
+CREATE TABLE edge_sources (
+    source TEXT NOT NULL, edge INTEGER NOT NULL, PRIMARY KEY (source, edge)
+) WITHOUT ROWID;
+CREATE INDEX edge_sources_by_edge ON edge_sources (edge);
+"""
+
+
+@dataclass
+class Doomed:
+    """Rows that nothing supports any more.
+
+    Attributes:
+        nodes: Keys of nodes.
+        edges: Keys of edges, with the keys of their ends and their type.
+    """
+
+    nodes: set[int] = field(default_factory=set)
+    edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+
+
+class GraphRows:
+    """Tables of nodes, edges, and the sources that support them. One thread at a time.
+
+    Args:
+        path: The file, made if need be; None for one in memory.
+
+    Raises:
+        StoreFormatError: The file is something else, or of a newer version.
+        StoreUnavailableError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        with self._errors():
+            self._db = sqlite3.connect(
+                ":memory:" if path is None else path,
+                check_same_thread=False,
+                isolation_level=None,
+            )
+            try:
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside, or nothing."""
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def partitions(self) -> Iterator[tuple[int, Partition]]:
+        """Every partition and its key."""
+        for key, tenant_id, kb_id in self._read("SELECT key, tenant_id, kb_id FROM partitions"):
+            yield key, Partition(tenant_id, kb_id)
+
+    def add_partition(self, key: int, partition: Partition) -> None:
+        """Write a partition."""
+        self._db.execute("INSERT INTO partitions VALUES (?, ?, ?)", (key, *partition))
+
+    def last_key(self) -> int:
+        """Greatest key of a node; 0 for none."""
+        (key,) = self._read("SELECT coalesce(max(key), 0) FROM nodes").fetchone()
+        return int(key)
+
+    def entries(self) -> sqlite3.Cursor:
+        """Key, partition, id, label, name, aliases and whether it is a passage, of every node."""
+        return self._read(
+            "SELECT key, partition, id, label, name, aliases, text IS NOT NULL FROM nodes"
+        )
+
+    def edges(self) -> sqlite3.Cursor:
+        """Keys of both ends, type, weight and properties (None for none) of every edge."""
+        return self._read(
+            "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
+        )
+
+    def payloads(self, keys: Sequence[int]) -> dict[int, tuple[str, str | None, str, bytes | None]]:
+        """Name, text, properties as JSON and embedding of nodes, by key."""
+        found: dict[int, tuple[str, str | None, str, bytes | None]] = {}
+        for batch in _batches(keys):
+            marks = ",".join("?" * len(batch))
+            # Marks for values, nothing else, are put into the statement.
+            statement = (
+                f"SELECT key, name, text, properties, embedding FROM nodes WHERE key IN ({marks})"  # noqa: S608
+            )
+            for key, *payload in self._read(statement, batch):
+                found[key] = tuple(payload)
+        return found
+
+    def put_nodes(self, rows: Iterable[tuple[int, int, GraphNode]]) -> None:
+        """Write nodes, each with its key and its partition's."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    *(key, partition, node.id, node.label, node.name),
+                    "\0".join(node.names[1:]) or None,
+                    *(node.text, to_json(node.properties), _packed(node.embedding)),
+                )
+                for key, partition, node in rows
+            ),
+        )
+
+    def put_edges(self, rows: Iterable[tuple[int, int, Edge]]) -> None:
+        """Write edges, each with the keys of its ends; one that is there keeps its key."""
+        self._db.executemany(
+            "INSERT INTO edges (source, type, target, weight, properties) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET weight = excluded.weight, properties = excluded.properties",
+            ((s, edge.type, t, edge.weight, edge.payload) for s, t, edge in rows),
+        )
+
+    def support(
+        self, nodes: Iterable[tuple[str, int]], edges: Iterable[tuple[str, int, str, int]]
+    ) -> None:
+        """Record sources of nodes (by key) and of edges (by the keys of their ends and type)."""
+        self._db.executemany("INSERT OR IGNORE INTO node_sources VALUES (?, ?)", nodes)
+        self._db.executemany(
+            "INSERT OR IGNORE INTO edge_sources SELECT ?, key FROM edges "
+            "WHERE source = ? AND type = ? AND target = ?",
+            edges,
+        )
+
+    def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
+        """Forget what sources said in some partitions; return what nothing supports any more."""
+        self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
+        self._db.execute("DELETE FROM visible")
+        self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
+        doomed = Doomed()
+        for source in dict.fromkeys(sources):
+            doomed.nodes |= self._withdrawn("node", _SOURCE_NODES, source)
+            edges = self._withdrawn("edge", _SOURCE_EDGES, source)
+            doomed.edges |= {key: self._edge(key) for key in edges}
+        return doomed
+
+    def edge_keys(self, ends: Iterable[tuple[int, str, int]]) -> dict[int, tuple[int, str, int]]:
+        """Keys of edges that are known by their ends and type."""
+        found = {}
+        for identity in ends:
+            for (key,) in self._read(
+                "SELECT key FROM edges WHERE source = ? AND type = ? AND target = ?", identity
+            ):
+                found[key] = identity
+        return found
+
+    def remove(self, nodes: Iterable[int], edges: Iterable[int]) -> None:
+        """Delete rows and what supports them."""
+        for statement, keys in (
+            ("DELETE FROM edge_sources WHERE edge = ?", edges),
+            ("DELETE FROM edges WHERE key = ?", edges),
+            ("DELETE FROM node_sources WHERE node = ?", nodes),
+            ("DELETE FROM nodes WHERE key = ?", nodes),
+        ):
+            self._db.executemany(statement, ((key,) for key in keys))
+
+    def close(self) -> None:
+        """Write the log back into the file and let go of it."""
+        self._db.close()
+
+    def _withdrawn(self, kind: str, select: str, source: str) -> set[int]:
+        """Delete a source's support of visible rows; return those with none left."""
+        touched = [key for (key,) in self._read(select, (source,))]
+        self._db.executemany(
+            f"DELETE FROM {kind}_sources WHERE source = ? AND {kind} = ?",  # noqa: S608 - our names
+            ((source, key) for key in touched),
+        )
+        left = f"SELECT 1 FROM {kind}_sources WHERE {kind} = ? LIMIT 1"  # noqa: S608 - our names
+        return {key for key in touched if self._db.execute(left, (key,)).fetchone() is None}
+
+    def _edge(self, key: int) -> tuple[int, str, int]:
+        row: tuple[int, str, int] = self._db.execute(
+            "SELECT source, type, target FROM edges WHERE key = ?", (key,)
+        ).fetchone()
+        return row
+
+    def _prepare(self) -> None:
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application != _APPLICATION:
+            raise StoreFormatError(f"{self._path} is no graph of this package; name another folder")
+        if version > FORMAT:
+            raise StoreFormatError(
+                f"{self._path} has format {version}, and this version knows {FORMAT}; upgrade "
+                "llama-retrieval-ext"
+            )
+        # WAL and FULL: what is committed survives the process and the power.
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        if not tables:
+            self._db.executescript(
+                f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION}; "
+                f"PRAGMA user_version = {FORMAT}; COMMIT;"
+            )
+
+    def _read(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        with self._errors():
+            return self._db.execute(statement, values)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"a text has half a character in it: {error}") from error
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise StoreUnavailableError(
+                    f"the graph {self._path} cannot be used: {error}"
+                ) from error
+            raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
+
+
+_SOURCE_NODES: Final = (
+    "SELECT node FROM node_sources JOIN nodes ON nodes.key = node "
+    "WHERE source = ? AND partition IN (SELECT key FROM visible)"
+)
+_SOURCE_EDGES: Final = (
+    "SELECT edge FROM edge_sources JOIN edges ON edges.key = edge "
+    "JOIN nodes ON nodes.key = edges.source "
+    "WHERE edge_sources.source = ? AND partition IN (SELECT key FROM visible)"
+)
+
+
+def _batches(keys: Sequence[int], size: int = 500) -> Iterator[Sequence[int]]:
+    return (keys[at : at + size] for at in range(0, len(keys), size))
+
+
+def _packed(embedding: Sequence[float] | None) -> bytes | None:
+    return None if embedding is None else np.asarray(embedding, dtype="<f4").tobytes()
+
+
+def unpacked(embedding: bytes | None) -> "list[float] | None":
+    """Return a stored embedding."""
+    return None if embedding is None else [float(x) for x in np.frombuffer(embedding, dtype="<f4")]

@@ -1,0 +1,252 @@
+"""`GraphContract`: what every graph backend promises, as tests to inherit."""
+# ruff: noqa: D102 - the names of the tests say what they say
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.expansion import Expansion, expand
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.with_pytest import pytest
+
+T = TypeVar("T")
+
+ACME, GLOBEX = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+SCOPE = Scope("acme")
+
+
+def sample_graph() -> tuple[list[GraphNode], list[Edge]]:
+    """Return a small graph of two tenants, with a cycle, a loop, parallel edges and a passage."""
+    nodes = [
+        GraphNode("pit", "Process", "Pit excavation", {**ACME, "aliases": ["pit dig"], "depth": 6}),
+        GraphNode("collapse", "Hazard", "Collapse", {**ACME, "level": 3}),
+        GraphNode("shoring", "Measure", "Shoring", ACME),
+        GraphNode("crane", "Equipment", "Crane", ACME),
+        GraphNode("p1", "text_chunk", "", {**ACME, "ref_doc_id": "law"}, text="Pits need shoring."),
+        GraphNode("alone", "Hazard", "Alone", ACME),
+        GraphNode("spy", "Hazard", "Spy", GLOBEX),
+    ]
+    edges = [
+        Edge.of("pit", "HAS", "collapse", {**ACME, "weight": 2.0}),
+        Edge.of("pit", "USES", "crane", ACME),
+        Edge.of("crane", "CAUSES", "collapse", ACME),
+        Edge.of("shoring", "MITIGATES", "collapse", ACME),
+        Edge.of("collapse", "AT", "pit", ACME),
+        Edge.of("crane", "NEAR", "crane", ACME),
+        Edge.of("p1", "MENTIONS", "shoring", ACME),
+        Edge.of("spy", "NEAR", "spy", GLOBEX),
+    ]
+    return nodes, edges
+
+
+class GraphContract:
+    """Subclass it, give it a ``graph`` over `sample_graph`, and pytest tests every promise.
+
+    ::
+
+        class TestMyGraph(GraphContract):
+            @pytest.fixture
+            def graph(self):
+                return MyGraph(*sample_graph())
+    """
+
+    @pytest.fixture
+    def graph(self) -> GraphBackend:
+        """The backend under test; every subclass has its own."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named graph")
+
+    def test_nodes_come_back_as_they_were_written(self, graph: GraphBackend) -> None:
+        written = {node.id: node for node in sample_graph()[0]}
+        found = answer(graph.nodes(["p1", "pit", "nobody"], scope=SCOPE))
+        assert list(found) == ["p1", "pit"]
+        for node in found.values():
+            assert node.text == written[node.id].text
+            assert node.label == written[node.id].label
+            assert written[node.id].properties.items() <= dict(node.properties).items()
+        assert found["pit"].names == ("Pit excavation", "pit dig")
+
+    def test_no_ids_are_no_nodes(self, graph: GraphBackend) -> None:
+        assert answer(graph.nodes([], scope=None)) == {}
+        assert answer(graph.neighbours([], Hop(), scope=None)) == {}
+        assert answer(graph.edges_between([], scope=None)) == []
+
+    def test_edges_come_heaviest_first_then_by_the_other_end(self, graph: GraphBackend) -> None:
+        edges = answer(graph.neighbours(["pit"], Hop(), scope=SCOPE))["pit"]
+        assert [edge.id for edge in edges] == [
+            ("pit", "HAS", "collapse"),
+            ("collapse", "AT", "pit"),
+            ("pit", "USES", "crane"),
+        ]
+        assert edges[0].weight == edges[0].properties["weight"] == 2.0
+
+    def test_a_loop_is_one_edge(self, graph: GraphBackend) -> None:
+        hop = Hop(types=frozenset({"NEAR"}))
+        assert len(answer(graph.neighbours(["crane"], hop, scope=SCOPE))["crane"]) == 1
+
+    @pytest.mark.parametrize(
+        ("hop", "others"),
+        [
+            (Hop(Direction.OUT), ["collapse", "crane"]),
+            (Hop(Direction.IN), ["collapse"]),
+            (Hop(types=frozenset({"USES"})), ["crane"]),
+            (Hop(fan_out=1), ["collapse"]),
+            (Hop(types=frozenset()), []),
+        ],
+    )
+    def test_a_hop_follows_what_it_says(
+        self, graph: GraphBackend, hop: Hop, others: list[str]
+    ) -> None:
+        edges = answer(graph.neighbours(["pit"], hop, scope=SCOPE))["pit"]
+        assert [edge.other("pit") for edge in edges] == others
+
+    def test_nodes_without_edges_are_known_and_unseen_nodes_are_not(
+        self, graph: GraphBackend
+    ) -> None:
+        found = answer(graph.neighbours(["alone", "spy", "nobody"], Hop(), scope=SCOPE))
+        assert found == {"alone": []}
+
+    def test_edges_between_nodes_have_both_ends_there(self, graph: GraphBackend) -> None:
+        edges = answer(graph.edges_between(["pit", "crane", "spy"], scope=SCOPE))
+        assert [edge.id for edge in edges] == [("crane", "NEAR", "crane"), ("pit", "USES", "crane")]
+
+    def test_names_are_those_of_entities_in_scope(self, graph: GraphBackend) -> None:
+        names = answer(graph.names(scope=SCOPE))
+        assert names == sorted(names)
+        assert ("pit dig", "pit") in names
+        assert not {"p1", "spy"} & {id_ for _, id_ in names}
+        assert ("Spy", "spy") in answer(graph.names(scope=None))
+
+    def test_distances_are_exact_and_paths_lead_back_to_a_seed(self, graph: GraphBackend) -> None:
+        found = reached(graph, ["pit"], max_hops=3)
+        expected = {"pit": 0, "collapse": 1, "crane": 1, "shoring": 2, "p1": 3}
+        assert found.distances == expected
+        assert str(found.path("p1")) == ("pit -HAS-> collapse <-MITIGATES- shoring <-MENTIONS- p1")
+
+    def test_an_expansion_ends_at_its_limit(self, graph: GraphBackend) -> None:
+        assert list(reached(graph, ["pit"], max_hops=3, limit=2)) == ["pit", "collapse"]
+
+    def test_nobody_else_s_seed_is_expanded(self, graph: GraphBackend) -> None:
+        assert list(reached(graph, ["spy"], max_hops=2)) == []
+
+    def test_sync_and_async_agree(self, graph: GraphBackend) -> None:
+        plans = [expand(graph, ["pit"], max_hops=3, scope=SCOPE) for _ in range(2)]
+        assert asyncio.run(arun(plans[0])).distances == run(plans[1]).distances
+
+
+def answer(request: Call[T]) -> T:
+    """Return what a request gives, after checking that its coroutine gives the same."""
+    result = request.function()
+    if request.coroutine is not None:
+
+        async def awaited() -> T:
+            assert request.coroutine is not None
+            return await request.coroutine()
+
+        assert asyncio.run(awaited()) == result
+    return result
+
+
+def reached(
+    graph: GraphBackend, seeds: Sequence[str], *, max_hops: int, limit: int = 100
+) -> Expansion:
+    """Return an expansion as one tenant."""
+    return run(expand(graph, seeds, max_hops=max_hops, limit=limit, scope=SCOPE))
+
+
+class WritableGraphContract(GraphContract):
+    """What a graph promises that also writes."""
+
+    @pytest.fixture
+    def graph(self) -> WritableGraph:
+        """The backend under test; every subclass has its own."""
+        raise NotImplementedError(f"{type(self).__name__} needs a fixture named graph")
+
+    def test_writing_again_changes_nothing(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        graph.upsert(*sample_graph()).function()
+        assert everything(graph) == before
+
+    def test_writing_again_replaces_properties(self, graph: WritableGraph) -> None:
+        graph.upsert(
+            [GraphNode("pit", "Site", "Pit", {**ACME, "nested": {"a": [1]}})],
+            [Edge.of("pit", "USES", "crane", {**ACME, "since": 2020})],
+        ).function()
+        node = answer(graph.nodes(["pit"], scope=SCOPE))["pit"]
+        assert (node.label, node.names) == ("Site", ("Pit",))
+        assert dict(node.properties) == {**ACME, "nested": {"a": [1]}}
+        edge = answer(graph.edges_between(["pit", "crane"], scope=SCOPE))[1]
+        assert edge.properties == {**ACME, "since": 2020}
+
+    def test_an_end_that_is_no_node_becomes_an_entity_in_the_edge_s_tenant(
+        self, graph: WritableGraph
+    ) -> None:
+        graph.upsert([], [Edge.of("new", "NEAR", "pit", ACME)]).function()
+        assert answer(graph.nodes(["new"], scope=SCOPE))["new"].names == ("new",)
+        assert answer(graph.nodes(["new"], scope=Scope("globex"))) == {}
+
+    def test_a_row_stays_until_its_last_source_is_deleted(self, graph: WritableGraph) -> None:
+        node, edge = GraphNode("x", properties=ACME), Edge.of("x", "NEAR", "y", ACME)
+        for source in ("first", "second"):
+            graph.upsert([node], [edge], source=source).function()
+        graph.delete_sources(["first"], scope=SCOPE).function()
+        assert [e.id for e in answer(graph.edges_between(["x", "y"], scope=SCOPE))] == [edge.id]
+        graph.delete_sources(["second"], scope=Scope("globex")).function()
+        assert len(answer(graph.nodes(["x", "y"], scope=SCOPE))) == 2
+        graph.delete_sources(["second"], scope=SCOPE).function()
+        assert answer(graph.nodes(["x", "y"], scope=SCOPE)) == {}
+
+    def test_deleting_a_source_keeps_what_was_there_without_it(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        graph.upsert([], [Edge.of("pit", "NEXT", "crane", ACME)], source="doc").function()
+        graph.delete_sources(["doc"], scope=None).function()
+        assert everything(graph) == before
+
+    def test_tenants_with_the_same_ids_do_not_meet(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+        nodes, edges = sample_graph()
+        graph.upsert(
+            [replace(n, label="Other", properties={**n.properties, **GLOBEX}) for n in nodes],
+            [Edge.of(*e.id, {**e.properties, **GLOBEX, "weight": 9}) for e in edges]
+            + [Edge.of("alone", "NEAR", "pit", GLOBEX)],
+        ).function()
+        assert everything(graph) == before
+        graph.clear(scope=Scope("globex")).function()
+        assert everything(graph) == before
+        assert answer(graph.names(scope=Scope("globex"))) == []
+
+    def test_knowledge_bases_meet_where_a_scope_sees_both(self, graph: WritableGraph) -> None:
+        for kb_id, other in (("a", "left"), ("b", "right")):
+            properties = {**ACME, "kb_id": kb_id}
+            graph.upsert([], [Edge.of("shared", "NEAR", other, properties)]).function()
+        both, one = Scope("acme", ["a", "b"]), Scope("acme", ["a"])
+        assert len(run(expand(graph, ["left"], max_hops=2, scope=both))) == 3
+        assert list(run(expand(graph, ["left"], max_hops=2, scope=one))) == ["left", "shared"]
+
+    def test_clearing_leaves_other_tenants_alone(self, graph: WritableGraph) -> None:
+        graph.clear(scope=SCOPE).function()
+        assert answer(graph.names(scope=None)) == [("Spy", "spy")]
+
+    def test_the_version_changes_with_every_write(self, graph: WritableGraph) -> None:
+        before = graph.version
+        graph.upsert([GraphNode("x")], []).function()
+        assert graph.version != before
+
+    def test_a_closed_graph_says_so(self, graph: WritableGraph) -> None:
+        graph.close()
+        graph.close()
+        with pytest.raises(StoreClosedError, match="open it again"):
+            graph.nodes(["pit"], scope=None).function()
+
+
+def everything(graph: GraphBackend) -> tuple[list[GraphNode], list[Edge], list[tuple[str, str]]]:
+    """Return all that one tenant sees."""
+    ids = [node.id for node in sample_graph()[0]]
+    nodes = graph.nodes(ids, scope=SCOPE).function()
+    edges = graph.edges_between(ids, scope=SCOPE).function()
+    return list(nodes.values()), edges, graph.names(scope=SCOPE).function()

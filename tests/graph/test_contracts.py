@@ -1,0 +1,50 @@
+"""Every graph backend keeps the contract."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.open import open_graph
+from llama_retrieval_ext.graph.property_graph import PropertyGraph
+from llama_retrieval_ext.testing.graph_contract import (
+    GraphContract,
+    WritableGraphContract,
+    sample_graph,
+)
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+
+class TestEmbedded(WritableGraphContract):
+    @pytest.fixture
+    def graph(self, tmp_path: Path) -> Iterator[WritableGraph]:
+        with EmbeddedGraph(tmp_path) as first:
+            first.upsert(*sample_graph()).function()
+        with EmbeddedGraph(tmp_path) as graph:
+            yield graph
+
+
+class TestGeneric(GraphContract):
+    @pytest.fixture
+    def graph(self) -> PropertyGraph:
+        nodes, edges = sample_graph()
+        store = SimplePropertyGraphStore()
+        store.upsert_nodes([node.to_llama_index() for node in nodes])
+        store.upsert_relations([edge.to_llama_index() for edge in edges])
+        return PropertyGraph(store)
+
+
+@pytest.mark.slow
+class TestNeo4j(WritableGraphContract):
+    @pytest.fixture
+    def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:
+        with closing(open_graph(neo4j_url)) as graph:
+            graph.clear(scope=None).function()
+            graph.upsert(*sample_graph()).function()
+            yield graph

@@ -1,0 +1,207 @@
+"""A real Neo4j: by URL from the environment, or started here from the Maven registry.
+
+What is fetched is Neo4j Community with APOC core, which LlamaIndex's own store needs and ours does
+not; it runs on Java 17, without Docker. To fetch it before the tests run:
+``python -m tests.servers.neo4j``.
+
+``LLAMA_RETRIEVAL_NEO4J_URL`` names a server of the user's own, as ``bolt://host:7687``; it has to
+do without credentials. The tests delete all that is in it.
+"""
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.artifact import cache, locked, missing_tools, own_folder
+from tests.servers.given import reachable
+
+URL_VARIABLE = "LLAMA_RETRIEVAL_NEO4J_URL"
+
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+_APOC = ("org.neo4j.procedure:apoc-core:5.26.19", "org.neo4j.procedure:apoc-common:5.26.19")
+_ARTIFACTS = ("org.neo4j:neo4j:5.26.30", *_APOC)
+_TRIES = 3
+_FETCH_S = 300
+_START_S = 90
+_STOP_S = 20
+_MAIN = "META-INF/services/org.neo4j.server.startup.EntryPoint"
+_JAVA = (
+    *("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"),
+    *(
+        f"--add-opens=java.base/{each}=ALL-UNNAMED"
+        for each in ("java.nio", "java.io", "sun.nio.ch")
+    ),
+)
+_SETTINGS = """\
+server.default_listen_address=127.0.0.1
+server.default_advertised_address=127.0.0.1
+server.bolt.listen_address=127.0.0.1:{port}
+server.http.enabled=false
+server.https.enabled=false
+dbms.security.auth_enabled=false
+dbms.security.procedures.unrestricted=apoc.*
+dbms.usage_report.enabled=false
+client.allow_telemetry=false
+server.memory.pagecache.size=64m
+db.tx_log.preallocate=false
+db.tx_log.rotation.size=16m
+db.transaction.monitor.check.interval=100ms
+internal.dbms.bolt.netty_server_shutdown_quiet_period=0
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server that was started here."""
+
+    port: int
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def url(self) -> str:
+        """As a driver has it."""
+        return f"bolt://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """End it and remove what it wrote; a second call does nothing."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(_STOP_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def neo4j_url() -> str:
+    """The URL of a server, the same for the whole session."""
+    named = os.environ.get(URL_VARIABLE, "")
+    return reachable(URL_VARIABLE, named) if named else _started().url
+
+
+@functools.cache  # wherever the fixture is imported: one server a session
+def _started() -> Server:
+    reason = missing_tools()
+    if reason:
+        pytest.skip(f"Neo4j needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
+    server = start()
+    atexit.register(server.stop)
+    return server
+
+
+def start() -> Server:
+    """Start an empty server; once more where another process took its port meanwhile."""
+    class_path = _class_path()
+    try:
+        return _start(class_path)
+    except ConnectionError:
+        return _start(class_path)
+
+
+def _start(class_path: str) -> Server:
+    folder = own_folder("neo4j")
+    port = _free_port()
+    for name in ("conf", "plugins", "logs"):
+        (folder / name).mkdir()
+    (folder / "conf/neo4j.conf").write_text(_SETTINGS.format(port=port))
+    jars = [Path(jar) for jar in class_path.split(":")]
+    for jar in jars:
+        if jar.name.startswith("apoc-"):
+            shutil.copy(jar, folder / "plugins")  # procedures load only from there
+    with zipfile.ZipFile(_jar(jars)) as zipped:
+        main = zipped.read(_MAIN).decode().strip()
+    home = [f"--home-dir={folder}", f"--config-dir={folder / 'conf'}"]
+    with (folder / "output.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*_dies_with_parent(), "java", *_JAVA, "-cp", class_path, main, *home],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    server = Server(port, folder, process)
+    try:
+        _wait(server)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _class_path() -> str:
+    """The jars of the server, fetched if need be; workers side by side wait for each other."""
+    pom = _pom()
+    digest = hashlib.sha256(pom.encode()).hexdigest()[:16]
+    folder = cache() / f"neo4j-{digest}-class-path"
+    folder.mkdir(exist_ok=True)
+    listing = folder / "class-path.txt"
+    with locked(folder):
+        (folder / "pom.xml").write_text(pom)
+        options = ["-DincludeScope=runtime", f"-Dmdep.outputFile={listing}"]
+        for _ in range(_TRIES):
+            if listing.exists() and all(Path(j).exists() for j in listing.read_text().split(":")):
+                return listing.read_text().strip()
+            listing.unlink(missing_ok=True)
+            subprocess.run(
+                ["mvn", "-B", "-ntp", "-q", "-f", str(folder / "pom.xml"), _PLUGIN, *options],
+                check=False,
+                timeout=_FETCH_S,
+                stdin=subprocess.DEVNULL,
+            )
+    raise ConnectionError(f"Neo4j could not be fetched in {_TRIES} tries")
+
+
+def _pom() -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in (artifact.split(":") for artifact in _ARTIFACTS)
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tests</groupId><artifactId>neo4j</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _jar(jars: list[Path]) -> Path:
+    _, name, version = _ARTIFACTS[0].split(":")
+    return next(jar for jar in jars if jar.name == f"{name}-{version}.jar")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _dies_with_parent() -> list[str]:
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+
+
+def _wait(server: Server) -> None:
+    log = server.folder / "logs/neo4j.log"
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and server.process.poll() is None:
+        if log.exists() and " Started." in log.read_text(errors="replace"):
+            return
+        time.sleep(0.1)
+    tail = (server.folder / "output.log").read_text(errors="replace")[-2000:]
+    raise ConnectionError(f"Neo4j did not start within {_START_S} s:\n{tail}")
+
+
+if __name__ == "__main__":
+    _class_path()
