@@ -248,3 +248,8 @@ class RuleCycleError(RuleError):
     def __init__(self, message: str, rules: tuple[str, ...]) -> None:
         super().__init__(message)
         self.rules = rules
+
+
+def describe(error: BaseException) -> str:
+    """Return an error in one line: its type and message."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
