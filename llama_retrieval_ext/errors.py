@@ -35,6 +35,37 @@ Each leaf also inherits the built-in that callers expect, so ``except ValueError
 
 from collections.abc import Mapping
 
+__all__ = [
+    "ArgumentError",
+    "CircuitOpenError",
+    "CompositionError",
+    "ConfigurationError",
+    "DeadlineExceededError",
+    "DimensionMismatchError",
+    "DuplicateNodeError",
+    "ExecutionError",
+    "IngestionError",
+    "InvalidFilterError",
+    "MissingDependencyError",
+    "ModelMismatchError",
+    "RetrievalExtError",
+    "RuleCycleError",
+    "RuleError",
+    "RuleSyntaxError",
+    "ScopeError",
+    "ScopeRequiredError",
+    "ScopeViolationError",
+    "ScoreError",
+    "StoreClosedError",
+    "StoreError",
+    "StoreFormatError",
+    "StoreUnavailableError",
+    "TooFewLegsError",
+    "UnstableIdWarning",
+    "UnsupportedFilterError",
+    "UnsupportedModeError",
+]
+
 
 class RetrievalExtError(Exception):
     """Root of every error raised by this package."""
