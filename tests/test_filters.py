@@ -22,8 +22,7 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
-from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")

@@ -21,8 +21,7 @@ from llama_retrieval_ext.filters import (
     parse_filters,
     simplified,
 )
-from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
 from tests.quick import examples
 
 METADATA = [node.metadata for node in sample_nodes()]
