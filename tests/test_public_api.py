@@ -10,6 +10,7 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import __all__ as public_names
+from tests.cases import each_case
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
 README = ROOT.parent / "README.md"
@@ -67,7 +68,7 @@ def test_public_names_are_listed_for_completion() -> None:
 
 
 # A type alias has neither a name nor a docstring.
-@pytest.mark.parametrize("name", sorted({*public_names} - {"Plan"}))
+@each_case("name", sorted({*public_names} - {"Plan"}))
 def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(llama_retrieval_ext, name)
     assert value.__name__ == name

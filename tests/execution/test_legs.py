@@ -30,6 +30,7 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
+from tests.cases import each_case
 from tests.meeting import Meeting, Meets
 
 Search = Callable[[Retriever, QueryType], SearchResult]
@@ -275,7 +276,7 @@ def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite)
     assert not leg.breaker.is_open
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "told"),
     [
         ({"name": ""}, "name"),

@@ -17,6 +17,7 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from tests.cases import each_case
 from tests.meeting import Meeting
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
@@ -185,7 +186,7 @@ def test_an_empty_ranking_asks_nobody() -> None:
     assert llm.prompts == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"llm": None},
