@@ -54,8 +54,8 @@ both = pytest.mark.parametrize("fusion", [LlamaIndexFusion, QueryFusionRetriever
 
 
 @both
-@pytest.mark.parametrize("use_async", [False, True])
-@pytest.mark.parametrize("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
+@each_case("use_async", [False, True])
+@each_case("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
 def test_changing_the_import_is_enough(
     fusion: type[LlamaIndexFusion], mode: FUSION_MODES, use_async: bool
 ) -> None:

@@ -93,7 +93,7 @@ def test_the_model_sees_the_numbered_documents_and_the_query_as_they_are() -> No
     assert "Query: what is {query}?" in prompt
 
 
-@pytest.mark.parametrize("answer", USELESS.values(), ids=USELESS)
+@each_case("answer", USELESS.values(), ids=USELESS)
 def test_m3_the_order_stays_when_nothing_usable_is_said(
     answer: Answer, *, asynchronous: bool
 ) -> None:
