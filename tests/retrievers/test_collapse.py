@@ -28,7 +28,8 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.cases import each_case
 
 MODEL = FakeEmbedding()
@@ -115,14 +116,14 @@ def retrievers(backend: FakeBackend, **options: Any) -> list[StoreRetriever]:
     ]
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
         backend = FakeBackend(sample_nodes(MODEL))
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-class TestWhereTheEngineGoesByDocuments(RetrieverContract):
+class TestWhereTheEngineGoesByDocuments(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
         backend = Grouping(sample_nodes(MODEL))
