@@ -58,7 +58,7 @@ _WITHIN = tuple(place for place in _SLOW if "::" in place)
 _MANY_THREADS = re.compile(
     r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::test_threads_"
 )
-_SERVER = re.compile(r"\[(.*-)?elasticsearch\b")
+_SERVER = re.compile(r"\[(.*-)?(elasticsearch|milvus)\b")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
 

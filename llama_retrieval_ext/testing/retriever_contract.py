@@ -316,8 +316,9 @@ class RetrieverContract(RankingContract, ResultContract, IsolationContract, Host
                 return MyRetriever(sample_nodes(FakeEmbedding()), top_k=5)
 
     Where one retriever over an engine passes it, `RankingContract` and `IsolationContract` are
-    enough for its variants: what they answer may differ, how they are called does not. A retriever over nothing may be given as ``empty_retriever``. What a retriever legitimately
-    differs in is said by the class attributes of
+    enough for its variants: what they answer may differ, how they are called does not. A retriever
+    over nothing may be given as ``empty_retriever``. What a retriever legitimately differs in is
+    said by the class attributes of
     `llama_retrieval_ext.testing.corpus.RetrieverFixtures`.
 
     """
