@@ -21,6 +21,8 @@ _SLOW = (
     "llama_retrieval_ext/stores/qdrant",
     "tests/retrievers/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli",
+    "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
+    "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
     "tests/retrievers/test_llm_over_http.py",
     "tests/retrievers/test_multi_query.py::TestContractOfOneInAnother",
     "tests/retrievers/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
@@ -33,8 +35,8 @@ _SLOW = (
     "tests/ingest/test_where_it_runs.py",
     "tests/reference",
     "tests/stores/elasticsearch",
-    "tests/stores/embedded/test_filters.py::test_the_engine_agrees_on_any_metadata",
-    "tests/stores/embedded/test_filters.py::test_the_engine_finds_what_matches_among_many",
+    "tests/stores/embedded/test_filters.py::TestFilters::test_the_engine_agrees_on_any_metadata",
+    "tests/stores/embedded/test_filters.py::TestFilters::test_the_engine_finds_what_matches_among_many",
     "tests/stores/embedded/test_crashes.py",
     "tests/stores/embedded/test_sharing.py",
     "tests/stores/embedded/test_threads.py",
@@ -56,7 +58,7 @@ _WITHIN = tuple(place for place in _SLOW if "::" in place)
 _MANY_THREADS = re.compile(
     r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::test_threads_"
 )
-_SERVER = re.compile(r"\[(.*-)?elasticsearch\b")
+_SERVER = re.compile(r"\[(.*-)?(elasticsearch|milvus)\b")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
 

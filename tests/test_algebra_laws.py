@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
@@ -31,6 +30,7 @@ from llama_retrieval_ext.stages.fusion import (
 )
 from llama_retrieval_ext.stages.selection import Threshold, Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever
+from tests.cases import each_case
 from tests.quick import examples
 
 Ranking = list[tuple[str, float]]
@@ -274,7 +274,7 @@ HANDLE_FREE = (
 )
 
 
-@pytest.mark.parametrize("stage", HANDLE_FREE, ids=repr)
+@each_case("stage", HANDLE_FREE, ids=repr)
 def test_the_representation_of_a_stage_is_the_expression_that_makes_it(stage: object) -> None:
     assert eval(repr(stage), globals()) == stage
 

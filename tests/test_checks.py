@@ -16,6 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 
 GOOD = FixedRetriever()
 INDEX: Any = VectorStoreIndex([TextNode(text="leave")], embed_model=FakeEmbedding())
@@ -117,7 +118,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "told"), WRONG.values(), ids=WRONG)
+@each_case(("make", "told"), WRONG.values(), ids=WRONG)
 def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         make()
@@ -167,7 +168,7 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@each_case("call", CALLS)
 def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
     make, problem = CALLS[call]
     with pytest.raises(ConfigurationError, match=problem) as caught:

@@ -1,7 +1,5 @@
 import pickle
 
-import pytest
-
 from llama_retrieval_ext import errors
 from llama_retrieval_ext.errors import (
     CompositionError,
@@ -23,6 +21,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
+from tests.cases import each_case
 
 ALL = [
     value
@@ -33,18 +32,18 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+@each_case("error", ALL, ids=lambda error: error.__name__)
 def test_every_error_hangs_on_the_one_root(error: type[BaseException]) -> None:
     assert issubclass(error, RetrievalExtError)
     assert error.__doc__
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+@each_case("error", ALL, ids=lambda error: error.__name__)
 def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
     assert error.__name__ in (errors.__doc__ or "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "builtin"),
     [
         (ConfigurationError, ValueError),
@@ -106,7 +105,7 @@ def test_the_causes_are_a_copy() -> None:
     assert error.causes
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         errors.DuplicateNodeError("taken", "n1"),

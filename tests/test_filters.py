@@ -22,8 +22,8 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
-from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS
-from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
+from tests.cases import each_case
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")
@@ -81,7 +81,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
+@each_case(("operator", "value", "yes", "no"), TABLE, ids=str)
 def test_an_operator_means_what_the_table_says(
     operator: FilterOperator, value: Value, yes: list[object], no: list[object]
 ) -> None:
@@ -104,7 +104,7 @@ def test_no_condition_is_always_satisfied() -> None:
     assert not matches(AnyOf(()), {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("condition", "matched"),
     [
         (AllOf((ACME, OLD)), {"acme old"}),
@@ -125,7 +125,7 @@ def test_groups_nest(condition: Condition, matched: set[str]) -> None:
     assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "condition"),
     [
         (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
@@ -161,7 +161,7 @@ def test_filters_of_llama_index_become_a_condition(
     assert parse_filters(filters) == condition
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "told"),
     [
         (group(), "filters=None"),
@@ -193,7 +193,7 @@ def test_filters_that_mean_nothing_are_refused_with_what_to_write(
     assert isinstance(caught.value, ConfigurationError)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     ["", " ", "a ", " a", "a\n", "a'b", 'a"b', "a`b", "a\\b", "a;b", "a[0]", "a{b", "a\x00b"]  # noqa: RUF005
     + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
@@ -204,7 +204,7 @@ def test_odd_keys_are_refused(key: str) -> None:
         parse_filters(group(one(key, "x")))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         "a",

@@ -15,6 +15,7 @@ from llama_retrieval_ext import (
     embeddings,
     errors,
     execution,
+    graph,
     ingest,
     pipeline,
     retrievers,
@@ -23,12 +24,13 @@ from llama_retrieval_ext import (
     testing,
     text,
 )
+from tests.cases import each_case
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
 # The folders that have public names; each name of theirs resolves at the top, too.
 TIERS: list[ModuleType] = [
-    *(embeddings, errors, execution, ingest, pipeline, retrievers, stages, stores, text)
+    *(embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text)
 ]
 LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
 ALL_NAMES = sorted(
@@ -118,7 +120,7 @@ def test_type_checkers_see_the_names_of_each_folder_at_the_top() -> None:
 
 
 # A type alias has neither a name nor a docstring.
-@pytest.mark.parametrize("name", sorted({*ALL_NAMES} - {"Plan"}))
+@each_case("name", sorted({*ALL_NAMES} - {"Plan"}))
 def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(llama_retrieval_ext, name)
     assert value.__name__ == name

@@ -6,6 +6,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.reordering import ScoreKind
+from tests.cases import each_case
 
 
 def test_a_logit_becomes_the_probability_it_stands_for() -> None:
@@ -31,8 +32,8 @@ def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
         ScoreKind.PROBABILITY.calibrated(3.2)
 
 
-@pytest.mark.parametrize("kind", list(ScoreKind))
-@pytest.mark.parametrize("score", [math.nan, math.inf])
+@each_case("kind", list(ScoreKind))
+@each_case("score", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(kind: ScoreKind, score: float) -> None:
     with pytest.raises(ScoreError, match="finite"):
         kind.calibrated(score)

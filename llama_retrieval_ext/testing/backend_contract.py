@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -36,43 +37,60 @@ from llama_retrieval_ext.stores.engine.backend import (
     hybrid_queries,
     ids_first,
 )
-from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.corpus import (
+    ACME,
+    GLOBEX,
+    SAMPLE_CONDITIONS,
+    SAMPLE_QUERIES,
+    sample_nodes,
+)
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import (
     SearchCase,
     assert_fusion_agrees,
     sample_fusions,
 )
-from llama_retrieval_ext.testing.with_pytest import pytest
+from llama_retrieval_ext.testing.with_pytest import case, pytest
+
+_SCOPES = (None, ACME, Scope("nobody"))
 
 
 class GroupingContract:
     """The part of `BackendContract` on engines that go by documents."""
 
-    @pytest.mark.parametrize("scope", [None, ACME, Scope("nobody")], ids=repr)
-    @pytest.mark.parametrize("size", [1, 2])
     def test_the_best_nodes_of_the_best_documents_are_those_of_all(
-        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None, size: int
+        self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
         if not backend.features.grouping:
             return
-        condition = None if scope is None else scope.condition
-        search = Search(len(sample_nodes()), condition, scope)
-        few = replace(search, top_k=3)
-        for text in SAMPLE_QUERIES:
-            vector = tuple(embed_model.get_query_embedding(text))
-            for found, asked in (
-                (found_by(backend.dense(vector, search)), VectorQuery(vector, few)),
-                (found_by(backend.keyword(text, search)), KeywordQuery(text, few)),
-            ):
-                everything = _by_document(found)
-                groups = _by_document(found_by(grouping(backend).grouped(asked, size)))
-                # Which of those that tie is the engine's choice.
-                assert [scores[0] for scores in groups.values()] == pytest.approx(
-                    [scores[0] for scores in everything.values()][:3], abs=1e-6
-                )
-                for document, scores in groups.items():
-                    assert scores == pytest.approx(everything[document][:size], abs=1e-6)
+        for scope in _SCOPES:
+            condition = None if scope is None else scope.condition
+            search = Search(len(sample_nodes()), condition, scope)
+            few = replace(search, top_k=3)
+            for text in SAMPLE_QUERIES:
+                vector = tuple(embed_model.get_query_embedding(text))
+                for everything, query in (
+                    (backend.dense(vector, search), VectorQuery(vector, few)),
+                    (backend.keyword(text, search), KeywordQuery(text, few)),
+                ):
+                    with case(text, scope, type(query).__name__):
+                        _assert_grouped(backend, _by_document(found_by(everything)), query)
+
+
+def _assert_grouped(
+    backend: Backend,
+    everything: Mapping[Hashable, Sequence[float]],
+    query: VectorQuery | KeywordQuery,
+) -> None:
+    """Fail unless groups have the scores of the best nodes of the best documents."""
+    for size in (1, 2):
+        groups = _by_document(found_by(grouping(backend).grouped(query, size)))
+        # Which of those that tie is the engine's choice.
+        assert [scores[0] for scores in groups.values()] == pytest.approx(
+            [scores[0] for scores in everything.values()][:3], abs=1e-6
+        )
+        for document, scores in groups.items():
+            assert scores == pytest.approx(everything[document][:size], abs=1e-6)
 
 
 def _by_document(found: Sequence[Candidate]) -> dict[Hashable, list[float]]:
@@ -81,9 +99,6 @@ def _by_document(found: Sequence[Candidate]) -> dict[Hashable, list[float]]:
     for each in found:
         scores.setdefault(document_of(each.node) or each.node_id, []).append(each.score)
     return scores
-
-
-_SCOPES = [None, ACME, Scope("nobody")]
 
 
 class BothSearchesContract:
@@ -114,13 +129,18 @@ class BothSearchesContract:
             )
             assert_same(found, found_by(alone))
 
-    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
     def test_ids_come_first_and_nodes_later_as_they_come_together(
-        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+        self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
         if not backend.features.ids_first:
             return
-        search = Search(4, None if scope is None else scope.condition, scope)
+        for scope in _SCOPES:
+            with case(scope):
+                condition = None if scope is None else scope.condition
+                self._assert_ids_first(backend, embed_model, Search(4, condition, scope))
+
+    @staticmethod
+    def _assert_ids_first(backend: Backend, embed_model: BaseEmbedding, search: Search) -> None:
         for text in (*SAMPLE_QUERIES, "?!"):
             vector = embed_model.get_query_embedding(text)
             together = backend.batch(hybrid_queries(vector, text, search))
@@ -139,17 +159,20 @@ class BothSearchesContract:
             if matches(search.condition, node.metadata)
         }
 
-    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
-        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+        self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        condition = None if scope is None else scope.condition
-        for native in backend.features.fusions:
-            for how in sample_fusions(native, candidates=5):
-                for text in (*SAMPLE_QUERIES, "?!"):
-                    vector = embed_model.get_query_embedding(text)
-                    search = Search(4, condition, scope)
-                    assert_fusion_agrees(backend, SearchCase(vector, text, search), how)
+        fusions = [
+            fusion
+            for native in backend.features.fusions
+            for fusion in sample_fusions(native, candidates=5)
+        ]
+        for scope, text in product(_SCOPES, (*SAMPLE_QUERIES, "?!")):
+            vector = embed_model.get_query_embedding(text)
+            search = Search(4, None if scope is None else scope.condition, scope)
+            for fusion in fusions:
+                with case(text, scope, fusion):
+                    assert_fusion_agrees(backend, SearchCase(vector, text, search), fusion)
 
     def test_async_fuses_what_sync_fuses(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -173,76 +196,10 @@ def _everything_and_more(*_: Sequence[ScoredId]) -> list[FusedId]:
     return [FusedId(node_id, 0.0, ()) for node_id in (*ids, "none such")]
 
 
-_EQ, _NE, _IN, _NIN = FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN
-_GT, _GTE, _LT, _LTE = FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE
-_ANY, _ALL, _CONTAINS = FilterOperator.ANY, FilterOperator.ALL, FilterOperator.CONTAINS
-_TEXT, _FOLDED = FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE
-_EMPTY = FilterOperator.IS_EMPTY
-
-_ENGLISH = Compare("lang", _EQ, "en")
-_OLD = Compare("year", _LT, 2021)
-_LEAVE = Compare("tags", _CONTAINS, "leave")
-
-SAMPLE_CONDITIONS: Mapping[str, Condition] = {
-    "EQ a string": _ENGLISH,
-    "EQ a Chinese string": Compare("title", _EQ, "年假"),
-    "EQ a whole number": Compare("year", _EQ, 2020),
-    "EQ a number with a fraction": Compare("score", _EQ, 0.6),
-    "EQ zero": Compare("score", _EQ, 0),
-    "EQ a whole number written with a fraction": Compare("year", _EQ, 2020.0),
-    "EQ a number written as a string": Compare("year", _EQ, "2020"),
-    "EQ part of a string": Compare("title", _EQ, "Leave"),
-    "EQ on a list": Compare("tags", _EQ, "leave"),
-    "EQ on a field that no node has": Compare("colour", _EQ, "red"),
-    "EQ a string with quotes": Compare("title", _EQ, """O'Brien" or "1"=="1' -- \\"""),
-    "NE": Compare("lang", _NE, "en"),
-    "NE a number": Compare("year", _NE, 2020),
-    "NE on a field that no node has": Compare("colour", _NE, "red"),
-    "IN strings": Compare("title", _IN, ("Leave", "Lunch", "none")),
-    "IN numbers": Compare("year", _IN, (2019, 2024)),
-    "IN nothing": Compare("lang", _IN, ()),
-    "NIN strings": Compare("title", _NIN, ("Leave", "Lunch")),
-    "NIN numbers": Compare("year", _NIN, (2019, 2020)),
-    "NIN nothing": Compare("lang", _NIN, ()),
-    "GT": Compare("year", _GT, 2021),
-    "GTE": Compare("year", _GTE, 2021),
-    "LT": Compare("score", _LT, 0.4),
-    "LTE": Compare("score", _LTE, 0.4),
-    "GT a number with a fraction": Compare("year", _GT, 2020.5),
-    "LT on strings": Compare("title", _LT, 2021),
-    "ANY": Compare("tags", _ANY, ("food", "code", "none")),
-    "ALL": Compare("tags", _ALL, ("hr", "leave")),
-    "ALL on a string": Compare("lang", _ALL, ("en",)),
-    "CONTAINS": _LEAVE,
-    "CONTAINS part of an item": Compare("tags", _CONTAINS, "lea"),
-    "CONTAINS on a string": Compare("title", _CONTAINS, "Leave"),
-    "TEXT_MATCH": Compare("title", _TEXT, "leave"),
-    "TEXT_MATCH within a word": Compare("title", _TEXT, "rave"),
-    "TEXT_MATCH in Chinese": Compare("title", _TEXT, "年假"),
-    "TEXT_MATCH with a wildcard": Compare("title", _TEXT, "%e_v*"),
-    "TEXT_MATCH on a list": Compare("tags", _TEXT, "leave"),
-    "TEXT_MATCH_INSENSITIVE": Compare("title", _FOLDED, "LEAVE"),
-    "IS_EMPTY where it is missing": Compare("lang", _EMPTY, None),
-    "IS_EMPTY where the list is empty": Compare("tags", _EMPTY, None),
-    "both": AllOf((_ENGLISH, _OLD)),
-    "either": AnyOf((_OLD, _LEAVE)),
-    "not": Not(_ENGLISH),
-    "not a number": Not(_OLD),
-    "neither": Not(AnyOf((_OLD, _LEAVE))),
-    "not both": Not(AllOf((_ENGLISH, _LEAVE))),
-    "not not": Not(Not(_ENGLISH)),
-    "either of two pairs": AnyOf((AllOf((_ENGLISH, _LEAVE)), AllOf((Not(_ENGLISH), _OLD)))),
-    "both of two choices": AllOf((AnyOf((_OLD, _LEAVE)), AnyOf((Not(_ENGLISH), Not(_LEAVE))))),
-    "everything": AllOf(()),
-    "nothing": AnyOf(()),
-}
-
-
 # How one kind of search is asked: a text and the rest.
 EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 
 _EVERYTHING = len(sample_nodes())
-_NOBODY = Scope("nobody")
 
 
 class BackendContract(BothSearchesContract, GroupingContract):
@@ -285,17 +242,18 @@ class BackendContract(BothSearchesContract, GroupingContract):
         for ask in searches:
             assert all(found_by(ask(text, Search(top_k=3))) for text in SAMPLE_QUERIES)
 
-    @pytest.mark.parametrize("top_k", [1, 2, 3, _EVERYTHING, 10 * _EVERYTHING])
     def test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
-        self, searches: list[EngineQuery], top_k: int
+        self, searches: list[EngineQuery]
     ) -> None:
-        for ask in searches:
-            for text in SAMPLE_QUERIES:
-                everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
-                keys = [(-each.score, each.node_id) for each in everything]
+        for ask, text in product(searches, SAMPLE_QUERIES):
+            everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
+            keys = [(-each.score, each.node_id) for each in everything]
+            with case(text):
                 assert keys == sorted(keys)
-                found = found_by(ask(text, Search(top_k=top_k)))
-                assert ids_of(found) == ids_of(everything)[:top_k]
+            for top_k in (1, 2, 3, _EVERYTHING, 10 * _EVERYTHING):
+                with case(text, top_k):
+                    found = found_by(ask(text, Search(top_k=top_k)))
+                    assert ids_of(found) == ids_of(everything)[:top_k]
 
     def test_async_finds_what_sync_finds(self, searches: list[EngineQuery]) -> None:
         for ask in searches:
@@ -347,40 +305,32 @@ class BackendContract(BothSearchesContract, GroupingContract):
         assert found_by(backend.keyword("zeppelin", everything)) == []
         assert found_by(backend.keyword("?! ...", everything)) == []
 
-    @pytest.mark.parametrize("condition", SAMPLE_CONDITIONS.values(), ids=SAMPLE_CONDITIONS)
     def test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-        self, backend: Backend, searches: list[EngineQuery], condition: Condition
+        self, backend: Backend, searches: list[EngineQuery]
     ) -> None:
         served = backend.features.operators
-        refused = served is not None and not served.issuperset(_operators(condition))
-        for ask in searches:
-            for text in SAMPLE_QUERIES:
+        for ask, text in product(searches, SAMPLE_QUERIES):
+            everything = _nodes(found_by(ask(text, Search(top_k=_EVERYTHING))))
+            for name, condition in SAMPLE_CONDITIONS.items():
                 limited = _later(ask, text, Search(_EVERYTHING, condition))
-                if refused:
-                    with pytest.raises(UnsupportedFilterError):
-                        limited()
-                    continue
-                everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
-                expected = {n.node_id for n in _nodes(everything) if matches(condition, n.metadata)}
-                assert set(ids_of(limited())) == expected
+                with case(text, name):
+                    if served is None or served.issuperset(_operators(condition)):
+                        expected = {n.node_id for n in everything if matches(condition, n.metadata)}
+                        assert set(ids_of(limited())) == expected
+                    else:
+                        with pytest.raises(UnsupportedFilterError):
+                            limited()
 
-    @pytest.mark.parametrize("scope", [ACME, GLOBEX, Scope("acme", ["handbook"])], ids=repr)
     def test_a_scope_shows_what_belongs_to_it_and_only_that(
-        self, searches: list[EngineQuery], scope: Scope
+        self, searches: list[EngineQuery]
     ) -> None:
-        for ask in searches:
-            for text in SAMPLE_QUERIES:
-                everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
-                own = {
-                    n.node_id for n in _nodes(everything) if matches(scope.condition, n.metadata)
-                }
-                found = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
-                assert set(ids_of(found)) == own
-
-    def test_no_match_gives_nothing(self, searches: list[EngineQuery]) -> None:
-        for ask in searches:
-            for text in SAMPLE_QUERIES:
-                assert found_by(ask(text, Search(5, _NOBODY.condition, _NOBODY))) == []
+        for ask, text in product(searches, SAMPLE_QUERIES):
+            everything = _nodes(found_by(ask(text, Search(top_k=_EVERYTHING))))
+            for scope in (ACME, GLOBEX, Scope("acme", ["handbook"]), Scope("nobody")):
+                with case(text, scope):
+                    own = {n.node_id for n in everything if matches(scope.condition, n.metadata)}
+                    found = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
+                    assert set(ids_of(found)) == own
 
     def test_a_kind_of_search_that_is_not_declared_is_refused(
         self, backend: Backend, embed_model: BaseEmbedding

@@ -27,87 +27,83 @@ from llama_retrieval_ext.testing.corpus import (
     sample_nodes,
 )
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.with_pytest import pytest
+from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 
 class RankingContract(RetrieverFixtures):
     """A ranking: best first, bounded, unique, finite, repeatable; and nothing else is touched."""
 
-    def test_every_query_finds_something(self, retriever: Retriever) -> None:
-        assert all(retriever.retrieve(query) for query in self.queries)
-
-    @pytest.mark.parametrize("top_k", [1, 3, CORPUS_SIZE])
-    def test_there_are_at_most_top_k_hits(self, retriever: Retriever, top_k: int) -> None:
-        for query in self.queries:
-            assert 1 <= len(retriever.retrieve(Query(query, top_k=top_k))) <= top_k
-
-    def test_the_best_hit_comes_first_and_equal_scores_go_by_node_id(
+    def test_every_query_has_hits_best_first_and_equal_scores_go_by_node_id(
         self, retriever: Retriever
     ) -> None:
         for query in self.queries:
+            with case(query):
+                assert retriever.retrieve(query)
+                hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
+                keys = [(-score_of(hit), hit.node.node_id) for hit in hits]
+                assert keys == sorted(keys)
+
+    def test_each_hit_is_another_node_whole_with_a_finite_score_and_a_source(
+        self, retriever: Retriever
+    ) -> None:
+        originals = {node.node_id: node for node in sample_nodes()}
+        for query in self.queries:
             hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
-            keys = [(-score_of(hit), hit.node.node_id) for hit in hits]
-            assert keys == sorted(keys)
-
-    def test_no_node_comes_twice(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            found = node_ids(retriever.retrieve(Query(query, top_k=CORPUS_SIZE)))
+            found = node_ids(hits)
             assert len(set(found)) == len(found)
+            for hit in (*hits, *retriever.retrieve(query)):
+                with case(query, hit.node.node_id):
+                    assert isinstance(hit, Hit)
+                    assert hit.source
+                    assert isinstance(hit.score, float)
+                    assert math.isfinite(hit.score)
+                    original = originals.get(hit.node.node_id)
+                    if original is not None:
+                        assert hit.node.get_content() == original.text
+                        assert hit.node.metadata == original.metadata
 
-    def test_scores_are_finite_numbers(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            for hit in retriever.retrieve(Query(query, top_k=CORPUS_SIZE)):
-                assert isinstance(hit.score, float)
-                assert math.isfinite(hit.score)
-
-    def test_every_hit_says_where_it_came_from(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            for hit in retriever.retrieve(query):
-                assert isinstance(hit, Hit)
-                assert hit.source
-
-    def test_the_same_question_gets_the_same_answer_twice(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            assert_same_ranking(retriever.retrieve(query), retriever.retrieve(query))
-
-    def test_text_bundle_and_query_get_the_same_answer(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            by_text = retriever.retrieve(query)
-            assert_same_ranking(by_text, retriever.retrieve(QueryBundle(query)))
-            assert_same_ranking(by_text, retriever.retrieve(Query(query)))
-
-    def test_async_gives_what_sync_gives(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            asynchronous = asyncio.run(retriever.aretrieve(query))
-            assert_same_ranking(retriever.retrieve(query), asynchronous)
-
-    def test_a_smaller_top_k_gives_the_beginning_of_a_larger(self, retriever: Retriever) -> None:
+    def test_there_are_at_most_top_k_hits_the_first_of_a_longer_ranking(
+        self, retriever: Retriever
+    ) -> None:
         for query in self.queries:
             everything = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
-            few = retriever.retrieve(Query(query, top_k=2))
-            assert len(few) == min(2, len(everything))
-            if self.prefix_stable:
-                assert_same_ranking(few, everything[:2])
+            for top_k in (1, 2, 3, CORPUS_SIZE):
+                with case(query, top_k):
+                    hits = retriever.retrieve(Query(query, top_k=top_k))
+                    assert 1 <= len(hits) <= top_k
+                    if top_k == 2:
+                        assert len(hits) == min(2, len(everything))
+                    if top_k == 2 and self.prefix_stable:
+                        assert_same_ranking(hits, everything[:2])
+            beyond = retriever.retrieve(Query(query, top_k=CORPUS_SIZE * 100))
+            assert_same_ranking(beyond, everything)
 
-    def test_a_top_k_beyond_the_corpus_gives_what_there_is(self, retriever: Retriever) -> None:
+    def test_a_top_k_below_one_is_refused(self, retriever: Retriever) -> None:
+        for top_k in (0, -1):
+            with case(top_k), pytest.raises(ConfigurationError, match="top_k"):
+                retriever.search(self.queries[0], top_k=top_k)
+
+    def test_the_same_question_gets_the_same_answer_as_text_bundle_or_query_and_async(
+        self, retriever: Retriever
+    ) -> None:
         for query in self.queries:
-            hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE * 100))
-            assert_same_ranking(hits, retriever.retrieve(Query(query, top_k=CORPUS_SIZE)))
-
-    @pytest.mark.parametrize("top_k", [0, -1])
-    def test_a_top_k_below_one_is_refused(self, retriever: Retriever, top_k: int) -> None:
-        with pytest.raises(ConfigurationError, match="top_k"):
-            retriever.search(self.queries[0], top_k=top_k)
+            with case(query):
+                by_text = retriever.retrieve(query)
+                assert_same_ranking(by_text, retriever.retrieve(query))
+                assert_same_ranking(by_text, retriever.retrieve(QueryBundle(query)))
+                assert_same_ranking(by_text, retriever.retrieve(Query(query)))
+                assert_same_ranking(by_text, asyncio.run(retriever.aretrieve(query)))
 
     def test_an_empty_corpus_gives_nothing(self, empty_retriever: Retriever) -> None:
         for query in self.queries:
             assert empty_retriever.retrieve(query) == []
             assert asyncio.run(empty_retriever.aretrieve(query)) == []
 
-    @pytest.mark.parametrize("blank", ["", " ", "\n\t "])
-    def test_a_blank_query_gives_nothing(self, retriever: Retriever, blank: str) -> None:
-        assert retriever.retrieve(blank) == []
-        assert asyncio.run(retriever.aretrieve(blank)) == []
+    def test_a_blank_query_gives_nothing(self, retriever: Retriever) -> None:
+        for blank in ("", " ", "\n\t "):
+            with case(blank):
+                assert retriever.retrieve(blank) == []
+                assert asyncio.run(retriever.aretrieve(blank)) == []
 
     def test_a_query_of_ten_thousand_words_is_answered(self, retriever: Retriever) -> None:
         words = " ".join(self.queries).split()
@@ -125,15 +121,6 @@ class RankingContract(RetrieverFixtures):
             asyncio.run(retriever.aretrieve(query))
             retriever.search(query, top_k=2)
             assert query == before
-
-    def test_nodes_come_back_as_they_went_in(self, retriever: Retriever) -> None:
-        originals = {node.node_id: node for node in sample_nodes()}
-        for query in self.queries * 2:
-            for hit in retriever.retrieve(query):
-                original = originals.get(hit.node.node_id)
-                if original is not None:
-                    assert hit.node.get_content() == original.text
-                    assert hit.node.metadata == original.metadata
 
     def test_what_is_done_to_a_hit_does_not_show_in_the_next_answer(
         self, retriever: Retriever
@@ -169,25 +156,22 @@ _HIT_KEYS = {
 class ResultContract(RetrieverFixtures):
     """A search result: the hits of `retrieve`, with a trace and whatever is missing."""
 
-    def test_search_has_the_hits_of_retrieve(self, retriever: Retriever) -> None:
+    def test_search_and_asearch_have_the_hits_of_retrieve_and_nothing_is_missing(
+        self, retriever: Retriever
+    ) -> None:
         for query in self.queries:
-            result = retriever.search(query)
-            assert_same_ranking(result.hits, retriever.retrieve(query))
-            assert (list(result), len(result), result.query) == (
-                result.hits,
-                len(result.hits),
-                query,
-            )
-
-    def test_asearch_has_the_hits_of_search(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            result = asyncio.run(retriever.asearch(query, top_k=3))
-            assert_same_ranking(result.hits, retriever.search(query, top_k=3).hits)
-
-    def test_a_whole_answer_is_not_degraded(self, retriever: Retriever) -> None:
-        for query in self.queries:
-            assert retriever.search(query).degraded == ()
-            assert asyncio.run(retriever.asearch(query)).degraded == ()
+            with case(query):
+                result = retriever.search(query)
+                assert_same_ranking(result.hits, retriever.retrieve(query))
+                assert (list(result), len(result), result.query) == (
+                    result.hits,
+                    len(result.hits),
+                    query,
+                )
+                assert result.degraded == ()
+                assert asyncio.run(retriever.asearch(query)).degraded == ()
+                few = asyncio.run(retriever.asearch(query, top_k=3))
+                assert_same_ranking(few.hits, retriever.search(query, top_k=3).hits)
 
     def test_the_trace_says_what_ran_how_long_and_what_came_out(self, retriever: Retriever) -> None:
         result = retriever.search(self.queries[0])
@@ -247,17 +231,16 @@ class HostContract(RetrieverFixtures):
             answer = asyncio.run(engine.aquery(query))
             assert_same_ranking(answer.source_nodes, expected)
 
-    @pytest.mark.parametrize("use_async", [False, True])
-    def test_it_is_a_leg_of_a_fusion_of_llama_index(
-        self, retriever: Retriever, *, use_async: bool
-    ) -> None:
-        fusion = QueryFusionRetriever(
-            [retriever], llm=MockLLM(), num_queries=1, similarity_top_k=100, use_async=use_async
-        )
-        for query in self.queries:
-            expected = node_ids(retriever.retrieve(query))
-            assert sorted(node_ids(fusion.retrieve(query))) == sorted(expected)
-            assert sorted(node_ids(asyncio.run(fusion.aretrieve(query)))) == sorted(expected)
+    def test_it_is_a_leg_of_a_fusion_of_llama_index(self, retriever: Retriever) -> None:
+        for use_async in (False, True):
+            fusion = QueryFusionRetriever(
+                [retriever], llm=MockLLM(), num_queries=1, similarity_top_k=100, use_async=use_async
+            )
+            for query in self.queries:
+                with case(f"{use_async=}", query):
+                    expected = sorted(node_ids(retriever.retrieve(query)))
+                    assert sorted(node_ids(fusion.retrieve(query))) == expected
+                    assert sorted(node_ids(asyncio.run(fusion.aretrieve(query)))) == expected
 
     def test_it_is_a_tool_for_agents(self, retriever: Retriever) -> None:
         tool = RetrieverTool.from_defaults(retriever, description="documents")
@@ -276,19 +259,19 @@ class HostContract(RetrieverFixtures):
         for query, hits in zip(self.queries, inside, strict=True):
             assert_same_ranking(hits, retriever.retrieve(query))
 
-    def test_one_loop_after_another_may_ask_it(self, retriever: Retriever) -> None:
-        expected = retriever.retrieve(self.queries[0])
-        for _ in range(2):
-            assert_same_ranking(asyncio.run(retriever.aretrieve(self.queries[0])), expected)
-
-    def test_many_async_queries_at_once_do_not_get_in_each_others_way(
+    def test_many_queries_at_once_on_one_loop_after_another_get_their_own_answers(
         self, retriever: Retriever
     ) -> None:
         async def all_at_once() -> list[list[NodeWithScore]]:
             return await asyncio.gather(*map(retriever.aretrieve, self.queries * 3))
 
-        for query, hits in zip(self.queries * 3, asyncio.run(all_at_once()), strict=True):
-            assert_same_ranking(hits, retriever.retrieve(query))
+        expected = [retriever.retrieve(query) for query in self.queries]
+        for loop in ("the first", "the second"):
+            with case(loop):
+                answers = asyncio.run(all_at_once())
+                for query, hits, own in zip(self.queries * 3, answers, expected * 3, strict=True):
+                    with case(query):
+                        assert_same_ranking(hits, own)
 
     def test_it_works_under_uvloop(self, retriever: Retriever) -> None:
         uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
@@ -332,8 +315,10 @@ class RetrieverContract(RankingContract, ResultContract, IsolationContract, Host
             def retriever(self):
                 return MyRetriever(sample_nodes(FakeEmbedding()), top_k=5)
 
-    A retriever over nothing may be given as ``empty_retriever``. What a retriever legitimately
-    differs in is said by the class attributes of
+    Where one retriever over an engine passes it, `RankingContract` and `IsolationContract` are
+    enough for its variants: what they answer may differ, how they are called does not. A retriever
+    over nothing may be given as ``empty_retriever``. What a retriever legitimately differs in is
+    said by the class attributes of
     `llama_retrieval_ext.testing.corpus.RetrieverFixtures`.
 
     """

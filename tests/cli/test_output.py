@@ -5,6 +5,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from llama_retrieval_ext.cli.output import one_line, say, say_table, say_wrapped, say_wrong
+from tests.cases import each_case
 
 Captured = pytest.CaptureFixture[str]
 
@@ -42,8 +43,8 @@ def test_table_has_no_lines_and_a_pipe_gets_whole_rows(capsys: Captured) -> None
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "x" * 160 + "  " + "y" * 135
 
 
-@pytest.mark.parametrize("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
-@pytest.mark.parametrize("cells", [10, 11])
+@each_case("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
+@each_case("cells", [10, 11])
 def test_cut_line_fits(text: str, cells: int) -> None:
     cut = one_line(text, cells=cells)
     assert cell_len(cut) <= cells

@@ -4,9 +4,10 @@ import pytest
 from rich.cells import cell_len
 
 from llama_retrieval_ext.cli.output import matched_spans, quote
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "question", "quoted"),
     [
         ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),
@@ -24,8 +25,8 @@ def test_quote_begins_with_the_sentence_that_answers(
     assert quote(text, question, width=50, lines=3) == quoted
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3])
-@pytest.mark.parametrize("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
+@each_case("lines", [1, 2, 3])
+@each_case("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
 def test_quote_fills_its_lines_and_ends_with_a_word(text: str, lines: int) -> None:
     quoted = quote(text, "", width=30, lines=lines)
     assert len(quoted) == lines
@@ -71,7 +72,7 @@ def test_prose_that_is_indented_is_no_code() -> None:
     assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "question", "matched"),
     [
         ("Leaves are paid.", "leave", ["Leaves"]),

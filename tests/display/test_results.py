@@ -4,7 +4,6 @@ import io
 import re
 from pathlib import Path
 
-import pytest
 from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from rich.console import Console
@@ -13,6 +12,7 @@ from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, Se
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.results import Degradation, Trace
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from tests.cases import each_case
 
 MARKUP = "<script>alert('[bold]')</script>"
 
@@ -86,7 +86,7 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_what_is_missi
     assert "hybrid: 12.3 ms, 2 hits" in html
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         full_result(),

@@ -9,6 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from tests.cases import each_case
 
 INTEGRATIONS = [
     ("huggingface", "HuggingFaceEmbedding", "model_name"),
@@ -71,13 +72,13 @@ def test_an_object_comes_back_as_it_is() -> None:
     assert resolve_embed_model(model) is model
 
 
-@pytest.mark.parametrize("spec", ["", "  ", None, 3, object()])
+@each_case("spec", ["", "  ", None, 3, object()])
 def test_nothing_is_taken_by_default(spec: object) -> None:
     with pytest.raises(ConfigurationError, match="Accepted: local, huggingface:NAME"):
         resolve_embed_model(spec)  # type: ignore[arg-type]  # what callers without a checker pass
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spec", "right"),
     [
         ("Local", "local"),

@@ -30,6 +30,7 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
+from tests.cases import each_case
 from tests.meeting import Meeting, Meets
 
 Search = Callable[[Retriever, QueryType], SearchResult]
@@ -112,7 +113,7 @@ def test_a_query_fails_where_every_leg_does(fused: Composite, search: Search) ->
     assert caught.value.__cause__ is caught.value.causes["one"]
 
 
-@pytest.mark.parametrize(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
+@each_case(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
 def test_so_many_legs_must_answer(fused: Composite, *, min_success: int, enough: bool) -> None:
     retriever = fused(works(), down(), works(), min_success=min_success)
     if enough:
@@ -195,7 +196,7 @@ def test_a_leg_without_time_for_a_retry_fails_at_once_with_its_own_error(
     assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: type(mistake).__name__)
+@each_case("mistake", MISTAKES, ids=lambda mistake: type(mistake).__name__)
 def test_a_mistake_is_never_swallowed_nor_tried_again(
     fused: Composite, search: Search, mistake: Exception
 ) -> None:
@@ -275,7 +276,7 @@ def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite)
     assert not leg.breaker.is_open
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "told"),
     [
         ({"name": ""}, "name"),

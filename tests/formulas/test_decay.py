@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
+from tests.cases import each_case
 from tests.quick import examples
 
 Decay = Callable[..., float]
@@ -56,7 +57,7 @@ def test_the_factor_is_in_range_and_never_grows_with_age(
 
 
 @every_decay
-@pytest.mark.parametrize("half_life", [0.0, -1.0, math.nan, math.inf])
+@each_case("half_life", [0.0, -1.0, math.nan, math.inf])
 def test_a_half_life_that_cannot_work_is_refused(decay: Decay, half_life: float) -> None:
     with pytest.raises(ConfigurationError, match="half_life must be finite and above 0"):
         decay(1, half_life=half_life)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from tests.cases import each_case
 from tests.quick import examples
 
 Array = npt.NDArray[np.floating[Any]]
@@ -131,7 +132,7 @@ def test_lambda_out_of_range_is_refused(lambda_mult: float) -> None:
         maximal_marginal_relevance([0.5], [[1.0]], top_k=1, lambda_mult=lambda_mult)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("similarity", "rows"),
     [
         ([0.5], [[1.0], [2.0]]),

@@ -16,6 +16,7 @@ from llama_retrieval_ext.formulas.normalisation import (
     theoretical_min_max,
     z_score,
 )
+from tests.cases import each_case
 from tests.quick import examples
 
 Scores = dict[str, float]
@@ -95,7 +96,7 @@ def test_nothing_gives_nothing(normalise: Normalise) -> None:
 
 
 @every
-@pytest.mark.parametrize("wrong", [None, math.nan, math.inf, -math.inf])
+@each_case("wrong", [None, math.nan, math.inf, -math.inf])
 def test_a_score_that_is_not_finite_is_refused(normalise: Normalise, wrong: float) -> None:
     with pytest.raises(ScoreError, match=f"the score of 'b' is {wrong}"):
         normalise({"a": 0.5, "b": wrong})

@@ -17,6 +17,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 from tests.ingest.engines import place, start
 
 ENGINES: Final = ["embedded", "qdrant", "qdrant server", "milvus", "milvus server", "elasticsearch"]
@@ -95,7 +96,7 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each_case("way", WAYS.values(), ids=WAYS)
 def test_it_is_found(retriever: Retriever, way: Callable[[Retriever], list[str]]) -> None:
     assert way(retriever) == [_TEXT]
 

@@ -2,14 +2,14 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.llm.parsing import texts_in_json
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         '["annual leave", "days off"]',
@@ -30,7 +30,7 @@ def test_the_texts_are_found(text: str) -> None:
     assert texts_in_json(text) == ["annual leave", "days off"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "annual leave", "what is list[int]?", "[1] annual leave", "[]", "{}", "[", "[0, 9]"],
 )

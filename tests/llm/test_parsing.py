@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,11 +12,12 @@ from llama_retrieval_ext.llm.parsing import (
     unfenced,
     without_thinking,
 )
+from tests.cases import each_case
 
 PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer",
     [
         "<think>hm</think>leave",
@@ -49,7 +49,7 @@ def test_only_the_answer_stays(answer: str) -> None:
     assert cleaned(answer) == "leave"
 
 
-@pytest.mark.parametrize("answer", ["", " \n", "<think>", "<think>hm", "[THINK]hm", "hm</think>"])
+@each_case("answer", ["", " \n", "<think>", "<think>hm", "[THINK]hm", "hm</think>"])
 def test_a_thought_alone_is_no_answer(answer: str) -> None:
     assert cleaned(answer) == ""
 
@@ -65,14 +65,14 @@ def test_what_follows_the_thought_is_the_answer(thought: str, answer: str) -> No
     assert without_thinking(f"{thought}</think>{answer}") == answer
 
 
-@pytest.mark.parametrize("piece", ["<think>", "</think>", "<", "<think ", "```\n", "<|channel|>"])
+@each_case("piece", ["<think>", "</think>", "<", "<think ", "```\n", "<|channel|>"])
 def test_a_long_answer_takes_no_longer_than_its_length(piece: str) -> None:
     started = time.perf_counter()
     unfenced(cleaned(piece * 20_000))
     assert time.perf_counter() - started < 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "inside"),
     [
         ("```\nleave\n```", "leave"),
@@ -89,7 +89,7 @@ def test_what_is_fenced_comes_out(text: str, inside: str) -> None:
     assert unfenced(text).split() == inside.split()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "I'm sorry, but I can't help with that.",
@@ -107,7 +107,7 @@ def test_a_refusal_is_known(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "I cannot log in to the portal",

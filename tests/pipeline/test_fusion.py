@@ -25,6 +25,7 @@ from llama_retrieval_ext.stages.fusion import (
     WeightedSum,
 )
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import each_case
 
 Rankings = Mapping[str, Sequence[NodeWithScore]]
 
@@ -108,7 +109,7 @@ BY_SCORES: Sequence[Callable[..., Fusion]] = (
 NAMES = ["RRF", "WeightedSum", "RelativeScore", "DistributionBased", "Max", "CombMNZ", "Borda"]
 
 
-@pytest.mark.parametrize(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
+@each_case(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
 def test_a_fusion_gives_the_scores_worked_out_by_hand(
     fusion: Fusion, expected: dict[str, float]
 ) -> None:
@@ -117,20 +118,20 @@ def test_a_fusion_gives_the_scores_worked_out_by_hand(
     assert node_ids(hits) == [*expected]
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@each_case("fusion", FUSIONS, ids=repr)
 def test_asking_for_fewer_gives_the_beginning(fusion: Fusion) -> None:
     everything = fusion.fuse(LEGS)
     assert fusion.fuse(LEGS, top_k=1) == everything[:1]
     assert fusion.fuse(LEGS, top_k=99) == everything
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@each_case("fusion", FUSIONS, ids=repr)
 def test_no_rankings_and_empty_rankings_give_nothing(fusion: Fusion) -> None:
     assert fusion.fuse({}) == []
     assert fusion.fuse({"x": [], "y": []}) == []
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@each_case("fusion", FUSIONS, ids=repr)
 def test_f1_nothing_that_comes_in_is_changed_and_the_second_answer_is_the_first(
     fusion: Fusion,
 ) -> None:
@@ -147,7 +148,7 @@ def test_f1_the_same_object_in_two_legs_is_not_scored_twice() -> None:
     assert scores(hits) == {"x": 1.0, "y": 0.0}
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@each_case("make", WEIGHTED, ids=[*NAMES, "Consensus"])
 def test_f2_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> None:
     one, two = ranking(("a", 0.9), ("b", 0.8)), ranking(("b", 0.9), ("a", 0.8))
     legs = {"one": one, "two": two}
@@ -158,12 +159,12 @@ def test_f2_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -
     assert by_name == make(None).fuse(legs, weights={"two": 0.99, "one": 0.01})
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@each_case("make", WEIGHTED, ids=[*NAMES, "Consensus"])
 def test_a_leg_of_weight_zero_is_left_out(make: Callable[..., Fusion]) -> None:
     assert make((1, 0)).fuse(LEGS) == make((1,)).fuse({"x": X})
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@each_case("make", WEIGHTED, ids=[*NAMES, "Consensus"])
 def test_weights_of_legs_that_did_not_answer_are_left_alone(make: Callable[..., Fusion]) -> None:
     assert make({"x": 1, "y": 2}).fuse({"x": X}) == make(None).fuse({"x": X})
 
@@ -173,13 +174,13 @@ def test_the_weights_of_the_legs_that_answered_are_the_whole_of_a_weighted_sum()
     assert scores(fusion.fuse({"x": X})) == {"a": 1.0, "b": 0.5, "c": 0.0}
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@each_case("fusion", FUSIONS, ids=repr)
 def test_an_id_that_a_leg_repeats_counts_once_where_it_stands_first(fusion: Fusion) -> None:
     repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
     assert fusion.fuse({"x": repeated, "y": [*Y, *Y]}) == fusion.fuse(LEGS)
 
 
-@pytest.mark.parametrize("fusion", [RRF(), WeightedSum(), Max(), CombMNZ(), Borda()], ids=repr)
+@each_case("fusion", [RRF(), WeightedSum(), Max(), CombMNZ(), Borda()], ids=repr)
 def test_equal_scores_are_ordered_by_node_id(fusion: Fusion) -> None:
     legs = {name: ranking((name, 0.5)) for name in ("d", "b", "a", "c")}
     hits = fusion.fuse(legs)
@@ -209,8 +210,8 @@ def test_f17_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
     assert scores(hits) == {"first": 1 / 61, "second": 1 / 62}
 
 
-@pytest.mark.parametrize("make", BY_SCORES, ids=NAMES[1:6])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@each_case("make", BY_SCORES, ids=NAMES[1:6])
+@each_case("bad", [math.nan, math.inf, -math.inf])
 def test_f10_a_score_that_is_not_finite_is_refused(make: Callable[..., Fusion], bad: float) -> None:
     legs = {"x": ranking(("a", 0.9), ("b", bad))}
     for unscored in Unscored:
@@ -218,7 +219,7 @@ def test_f10_a_score_that_is_not_finite_is_refused(make: Callable[..., Fusion], 
             make(unscored=unscored).fuse(legs)
 
 
-@pytest.mark.parametrize("make", BY_SCORES, ids=NAMES[1:6])
+@each_case("make", BY_SCORES, ids=NAMES[1:6])
 def test_f10_a_hit_without_a_score_is_refused_left_out_or_adds_nothing(
     make: Callable[..., Fusion],
 ) -> None:
@@ -232,7 +233,7 @@ def test_f10_a_hit_without_a_score_is_refused_left_out_or_adds_nothing(
     assert kept == {**scores(left_out), "b": 0.0}
 
 
-@pytest.mark.parametrize("make", BY_SCORES, ids=NAMES[1:6])
+@each_case("make", BY_SCORES, ids=NAMES[1:6])
 def test_f10_a_leg_without_any_score_adds_nothing(make: Callable[..., Fusion]) -> None:
     legs = {"x": X, "y": ranking(("b", None), ("z", None))}
     assert "z" not in scores(make(unscored=Unscored.LEAVE_OUT).fuse(legs))
@@ -260,7 +261,7 @@ def test_contributions_say_which_leg_gave_what() -> None:
     )
 
 
-@pytest.mark.parametrize("fusion", ADDITIVE, ids=repr)
+@each_case("fusion", ADDITIVE, ids=repr)
 def test_the_shares_of_an_additive_fusion_sum_to_the_score(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
@@ -274,7 +275,7 @@ def test_a_vote_without_a_rank_is_a_contribution_too() -> None:
     )
 
 
-@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+@each_case("fusion", FUSIONS, ids=repr)
 def test_ranks_scores_and_weights_of_contributions_are_those_of_the_legs(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert hit.contributions
@@ -293,8 +294,8 @@ def test_hits_name_the_fusion_as_their_source() -> None:
 a, b = FixedRetriever([("a", 0.9)], name="a"), FixedRetriever([("b", 0.9)], name="b")
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
-@pytest.mark.parametrize(
+@each_case("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@each_case(
     ("weights", "problem"),
     [
         ((0.5,), "1 weights for 2"),
@@ -359,8 +360,8 @@ def test_a_leg_without_a_scale_is_refused() -> None:
         WeightedSum(normalise={"x": Normalisation.RANK}).fuse(LEGS)
 
 
-@pytest.mark.parametrize("make", WEIGHTED, ids=[*NAMES, "Consensus"])
-@pytest.mark.parametrize(
+@each_case("make", WEIGHTED, ids=[*NAMES, "Consensus"])
+@each_case(
     ("weights", "problem"),
     [
         ({"vector": -1}, "the weight of leg 'vector' is -1"),
@@ -378,7 +379,7 @@ def test_weights_that_can_never_work_are_refused_by_the_fusion_itself(
         make(weights)
 
 
-@pytest.mark.parametrize("make", BY_SCORES, ids=NAMES[1:6])
+@each_case("make", BY_SCORES, ids=NAMES[1:6])
 def test_hits_without_scores_keep_their_legs_order(make: Callable[..., Fusion]) -> None:
     bare = {"x": ranking(("z", None), ("a", None), ("m", None))}
     assert list(scores(make(unscored=Unscored.ZERO).fuse(bare))) == ["z", "a", "m"]

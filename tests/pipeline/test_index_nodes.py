@@ -27,6 +27,7 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import each_case
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 
@@ -197,7 +198,7 @@ def test_what_lies_behind_an_index_node_is_within_the_scope(searched: Searched) 
     assert {"theirs", "r-theirs"} <= set(node_ids(everything.hits))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "sources",
     [[], [OURS, THEIRS], [THEIRS], [{}]],
     ids=["no sources", "mixed", "theirs", "nobody's"],

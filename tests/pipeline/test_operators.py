@@ -27,6 +27,7 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import each_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,8 @@ def test_only_retrievers_stand_side_by_side() -> None:
     assert refused > 50
 
 
-@pytest.mark.parametrize("operator", [rshift, or_], ids=[">>", "|"])
-@pytest.mark.parametrize("part", [a, a | b, a >> Top(1)], ids=repr)
+@each_case("operator", [rshift, or_], ids=[">>", "|"])
+@each_case("part", [a, a | b, a >> Top(1)], ids=repr)
 def test_what_is_no_stage_is_none_of_our_business(
     operator: Callable[[object, object], object], part: object
 ) -> None:
@@ -223,7 +224,7 @@ SETTINGS: Mapping[str, tuple[Callable[[], Retriever], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "expected"), SETTINGS.values(), ids=SETTINGS)
+@each_case(("make", "expected"), SETTINGS.values(), ids=SETTINGS)
 def test_what_a_retriever_is_bound_to_holds_wherever_it_is_put(
     make: Callable[[], Retriever], expected: list[str]
 ) -> None:

@@ -39,6 +39,7 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import each_case
 from tests.searching import Searched
 
 SOURCE = FixedRetriever(
@@ -86,7 +87,7 @@ def test_a_repeated_hit_counts_once_where_it_stands_first(searched: Searched) ->
     assert node_ids(searched(SOURCE >> Mine(lambda hits: [*hits, hits[0]]), "q").hits) == [*"abc"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "error", "message"),
     [
         (lambda hits: None, ConfigurationError, r"Mine.refine must return .* got None; add a ret"),
@@ -165,7 +166,7 @@ def test_a_function_works_behind_a_retriever(searched: Searched) -> None:
     assert node_ids((SOURCE >> (laws >> Top(1))).retrieve("leave")) == ["b"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("compose", "message"),
     [
         (lambda: str.upper >> ANY, "a function stands for a refinement, behind a retriever"),
@@ -197,7 +198,7 @@ class Says(Rewrite):
         return self.made  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("made", ["other", QueryBundle("other"), Query("other")])
+@each_case("made", ["other", QueryBundle("other"), Query("other")])
 def test_a_rewrite_returns_a_query_in_any_form(searched: Searched, made: object) -> None:
     leg = FixedRetriever([("a", 1.0, "a", {"tenant_id": "acme"}), ("b", 0.9)])
     scope = Scope("acme")
@@ -207,7 +208,7 @@ def test_a_rewrite_returns_a_query_in_any_form(searched: Searched, made: object)
     assert (call.query_str, call.embedding, call.scope) == ("other", None, scope)
 
 
-@pytest.mark.parametrize("made", [None, 3, ["other"]])
+@each_case("made", [None, 3, ["other"]])
 def test_a_rewrite_that_returns_no_query_is_a_mistake(searched: Searched, made: object) -> None:
     with pytest.raises(ConfigurationError, match=r"Says.rewrite must return a string, a QueryB"):
         searched(Says(made) >> SOURCE, "query")

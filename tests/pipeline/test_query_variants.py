@@ -1,10 +1,10 @@
 """Variants that are worth asking differ from the query and keep its language."""
 # ruff: noqa: RUF001 - full-width punctuation on purpose
 
-import pytest
 
 from llama_retrieval_ext.pipeline.query_variants import distinct, keeps_language, reworded
 from llama_retrieval_ext.query import Query, Scope
+from tests.cases import each_case
 
 
 def test_case_spaces_width_and_final_punctuation_make_no_difference() -> None:
@@ -31,7 +31,7 @@ def test_blank_texts_are_left_out() -> None:
     assert distinct(["", " ", "?"]) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "query", "kept"),
     [
         ("年假有几天", "员工年假", True),

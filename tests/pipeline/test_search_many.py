@@ -18,6 +18,7 @@ from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 
 Many = Callable[[Retriever, Sequence[str | Query]], list[SearchResult]]
 
@@ -100,7 +101,7 @@ def test_a_mistake_in_one_query_does_not_take_the_others_answers(search_many: Ma
     assert "DimensionMismatchError" in bad.degraded[0].reason
 
 
-@pytest.mark.parametrize("fail", [None, ConnectionError("down")])
+@each_case("fail", [None, ConnectionError("down")])
 def test_a_model_without_batches_is_called_once_for_each_distinct_text(
     search_many: Many, fail: Exception | None
 ) -> None:
@@ -123,7 +124,7 @@ def test_retrieve_many_raises_the_first_failure_after_those_beside_it() -> None:
         )
 
 
-@pytest.mark.parametrize("queries", ["one", [None], [3]])
+@each_case("queries", ["one", [None], [3]])
 def test_what_is_no_list_of_queries_is_refused(search_many: Many, queries: list[str]) -> None:
     with pytest.raises(ConfigurationError):
         search_many(picky() >> Top(1), queries)

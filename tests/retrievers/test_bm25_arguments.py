@@ -19,6 +19,7 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import tokenizer_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 NODES = [
     TextNode(id_=f"n{number}", text="running words", metadata={"even": str(number % 2 == 0)})
@@ -106,7 +107,7 @@ def test_stop_words_can_be_given_one_by_one_or_switched_off() -> None:
         assert tokenizer.query_tokens("the bar") == ["the", "bar"]
 
 
-@pytest.mark.parametrize("algorithm", sorted({*Stemmer.algorithms()} - {"english"}))
+@each_case("algorithm", sorted({*Stemmer.algorithms()} - {"english"}))
 def test_a_stemmer_of_another_language_is_refused(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match="leave stemmer out"):
         tokenizer_for("en", stemmer=Stemmer.Stemmer(algorithm), skip_stemming=False)
@@ -174,7 +175,7 @@ def test_a_tokenizer_of_ours_is_used_and_a_deprecated_function_is_not(
     assert "is not used, as in LlamaIndex" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "reason"),
     [
         ({"similarity_top_k": 0}, "at least 1"),

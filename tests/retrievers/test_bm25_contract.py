@@ -7,7 +7,8 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 
 class TestOverNodes(RetrieverContract):
@@ -28,14 +29,14 @@ class TestOverDocstore(RetrieverContract):
         return BM25Retriever.from_docstore(docstore, top_k=5, cache_ttl_s=0)
 
 
-class TestLoaded(RetrieverContract):
+class TestLoaded(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, tmp_path: Path) -> BM25Retriever:
         BM25Retriever(sample_nodes(), top_k=5).persist(tmp_path)
         return BM25Retriever.load(tmp_path)
 
 
-class TestChanged(RetrieverContract):
+class TestChanged(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> BM25Retriever:
         nodes = sample_nodes()
@@ -45,7 +46,7 @@ class TestChanged(RetrieverContract):
         return retriever
 
 
-class TestNormalised(RetrieverContract):
+class TestNormalised(RankingContract, IsolationContract):
     prefix_stable = False  # the lowest of the answer is 0, whichever that is
 
     @pytest.fixture

@@ -18,6 +18,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 
 def _node(node_id: str, text: str, **metadata: object) -> TextNode:
@@ -68,7 +69,7 @@ def test_k2_nodes_without_a_term_of_the_query_are_not_returned() -> None:
     assert all((hit.score or 0) > 0 for hit in hits)
 
 
-@pytest.mark.parametrize("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
+@each_case("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
 def test_k2_no_match_gives_nothing(query: str) -> None:
     assert BM25Retriever(TENANTS).retrieve(query) == []
 
@@ -81,7 +82,7 @@ def test_k2_a_blank_query_with_an_embedding_gives_nothing() -> None:
     assert BM25Retriever(TENANTS).retrieve(QueryBundle("", embedding=[1.0])) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "expected"),
     [
         ("检索增强", ["zh"]),

@@ -19,6 +19,7 @@ from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 
 def _nodes(**texts: str) -> list[TextNode]:
@@ -148,7 +149,7 @@ def test_the_search_is_a_step_of_the_trace() -> None:
     assert [(step.name, step.count) for step in trace.children] == [("search", 2)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("make", "says"),
     [
         (lambda: BM25Retriever(k1=-1.0), "k1"),

@@ -28,7 +28,9 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.cases import each_case
 
 MODEL = FakeEmbedding()
 QUERY = "annual leave days"
@@ -114,14 +116,14 @@ def retrievers(backend: FakeBackend, **options: Any) -> list[StoreRetriever]:
     ]
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
         backend = FakeBackend(sample_nodes(MODEL))
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-class TestWhereTheEngineGoesByDocuments(RetrieverContract):
+class TestWhereTheEngineGoesByDocuments(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
         backend = Grouping(sample_nodes(MODEL))
@@ -135,8 +137,8 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-@pytest.mark.parametrize("kind", [FakeBackend, Grouping])
-@pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
+@each_case("kind", [FakeBackend, Grouping])
+@each_case("place", range(3), ids=["vector", "keyword", "hybrid"])
 def test_a_document_with_many_good_passages_leaves_room_for_others(
     kind: type[FakeBackend], place: int
 ) -> None:
@@ -299,8 +301,8 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("top_k", range(1, 8))
+@each_case("size", [1, 2, 3])
+@each_case("top_k", range(1, 8))
 def test_where_an_engine_groups_by_pages_the_hits_are_still_the_best_of_each_file(
     size: int, top_k: int
 ) -> None:

@@ -13,7 +13,8 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 MODEL = FakeEmbedding()
 
@@ -71,7 +72,7 @@ class TestHybridRetrieverWithPushdown(RetrieverContract):
         return HybridRetriever(nothing, embed_model=MODEL, fusion=RRF(), pushdown=True)
 
 
-class TestHybridRetrieverInTwoRequests(RetrieverContract):
+class TestHybridRetrieverInTwoRequests(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
         backend = FakeBackend(sample_nodes(MODEL))

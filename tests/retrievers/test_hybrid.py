@@ -17,6 +17,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from tests.cases import each_case
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
@@ -66,7 +67,7 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
     assert min(shares) > 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("retriever", "told"),
     [
         (HybridRetriever, ""),

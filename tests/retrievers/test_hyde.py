@@ -13,7 +13,8 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.searching import Searched
 
@@ -41,7 +42,7 @@ class TestContractWhereRankingsAreFused(RetrieverContract):
         return HyDERetriever(hybrid, EndlessLLM())
 
 
-class TestContractWhereEmbeddingsAreAveraged(RetrieverContract):
+class TestContractWhereEmbeddingsAreAveraged(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:
         return HyDERetriever(hybrid, EndlessLLM(), mode=HyDEMode.MEAN)

@@ -21,7 +21,8 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
 MODEL = FakeEmbedding()
 
@@ -52,7 +53,7 @@ class IdsFirst(FakeBackend):
         return Call(chosen)
 
 
-class TestRetriever(RetrieverContract):
+class TestRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
         return HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=5)

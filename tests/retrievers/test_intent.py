@@ -35,6 +35,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
 from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 from tests.searching import Searched
 
 INTENTS: Mapping[str, Sequence[str]] = {
@@ -122,7 +123,7 @@ def intent_of(result: SearchResult) -> object:
     return routes[0]["name"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "intent"),
     [(query, intent) for intent, queries in INTENTS.items() for query in queries],
 )
@@ -291,7 +292,7 @@ JSON_ERRORS: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", JSON_ERRORS)
+@each_case("wrong", JSON_ERRORS)
 def test_json_that_is_no_profile_says_why(wrong: str) -> None:
     make, problem = JSON_ERRORS[wrong]
     with pytest.raises(ConfigurationError, match=problem):

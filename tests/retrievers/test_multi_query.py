@@ -15,7 +15,8 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.searching import Searched
 
@@ -52,7 +53,7 @@ class TestContract(RetrieverContract):
         return MultiQueryRetriever(hybrid, EndlessLLM(), num_queries=2)
 
 
-class TestContractOfOneInAnother(RetrieverContract):
+class TestContractOfOneInAnother(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:
         inner = MultiQueryRetriever(hybrid, EndlessLLM(), num_queries=1, top_k=None)

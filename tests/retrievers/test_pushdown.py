@@ -20,7 +20,9 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures,
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
+from tests.cases import each_case
 
 MODEL = FakeEmbedding()
 FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))
@@ -47,7 +49,7 @@ class Leaking(Fusing):
         return True
 
 
-class TestRetriever(RetrieverContract):
+class TestRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
         return HybridRetriever(
@@ -119,7 +121,7 @@ def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None
     assert not backend.asked
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"fusion": None},

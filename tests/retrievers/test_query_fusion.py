@@ -29,6 +29,7 @@ from llama_retrieval_ext.testing.fakes import (
     HangingRetriever,
 )
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 from tests.meeting import Meeting, Meets, MeetsAsync
 from tests.searching import Searched
 
@@ -53,8 +54,8 @@ both = pytest.mark.parametrize("fusion", [LlamaIndexFusion, QueryFusionRetriever
 
 
 @both
-@pytest.mark.parametrize("use_async", [False, True])
-@pytest.mark.parametrize("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
+@each_case("use_async", [False, True])
+@each_case("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
 def test_changing_the_import_is_enough(
     fusion: type[LlamaIndexFusion], mode: FUSION_MODES, use_async: bool
 ) -> None:
@@ -201,7 +202,7 @@ def test_async_retrieval_asks_the_llm_asynchronously() -> None:
     assert {call.query_str for call in child.calls} == {"annual leave", "days off"}
 
 
-@pytest.mark.parametrize("mode", FUSION_MODES)
+@each_case("mode", FUSION_MODES)
 def test_f1_children_that_reuse_their_objects_get_the_same_answer_again(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -215,7 +216,7 @@ def test_f1_children_that_reuse_their_objects_get_the_same_answer_again(
     ]
 
 
-@pytest.mark.parametrize("mode", FUSION_MODES)
+@each_case("mode", FUSION_MODES)
 def test_f2_weights_count_in_every_mode_by_position_and_by_name(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -341,7 +342,7 @@ def test_f9_children_with_other_models_get_their_own_embedding(searched: Searche
     assert [model.calls for model in models] == [["annual leave"]] * 3
 
 
-@pytest.mark.parametrize("mode", FUSION_MODES)
+@each_case("mode", FUSION_MODES)
 def test_f10_hits_without_a_score_count_as_found_with_nothing_to_add(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -380,7 +381,7 @@ def test_f12_wordings_that_repeat_the_query_are_not_asked_again(searched: Search
     assert [call.query_str for call in child.calls] == ["annual leave"]
 
 
-@pytest.mark.parametrize("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
+@each_case("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
 def test_f14_when_the_llm_is_no_help_the_query_goes_on_alone(said: str, searched: Searched) -> None:
     child = FakeRetriever([("a", 0.9)])
     fusion = QueryFusionRetriever([child], llm=ScriptedLLM([said]), num_queries=4)

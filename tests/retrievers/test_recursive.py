@@ -24,6 +24,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import each_case
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.searching import Searched
 
@@ -198,7 +199,7 @@ POLICIES: Mapping[ScorePolicy, dict[str, float]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "expected"), POLICIES.items(), ids=str)
+@each_case(("policy", "expected"), POLICIES.items(), ids=str)
 def test_scores_of_parent_and_child_become_one_by_policy(
     searched: Searched, policy: ScorePolicy, expected: dict[str, float]
 ) -> None:
@@ -392,7 +393,7 @@ def test_the_outline_shows_the_root_first() -> None:
     assert repr(retriever) == "RecursiveRetriever(root_id='b', ids=['a', 'b'])"
 
 
-@pytest.mark.parametrize(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
+@each_case(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
 def test_a_node_has_the_score_of_the_reference_or_one_as_in_llama_index(
     score: float | None, expected: float, searched: Searched
 ) -> None:

@@ -29,7 +29,8 @@ from llama_retrieval_ext.stages.selection import Threshold
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
@@ -81,7 +82,7 @@ class TestContractWithRules(RetrieverContract):
         return RerankRetriever(dense, RuleRerank())
 
 
-class TestContractWithMMROverStoredEmbeddings(RetrieverContract):
+class TestContractWithMMROverStoredEmbeddings(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
         return dense >> MMR(embed_model=FakeEmbedding(), store=store)
@@ -94,7 +95,7 @@ class TestContractWithMMROverStoredEmbeddings(RetrieverContract):
         )
 
 
-class TestContractWithALanguageModel(RetrieverContract):
+class TestContractWithALanguageModel(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever) -> Retriever:
         return RerankRetriever(dense, LLMRerank(Judge()))

@@ -42,6 +42,7 @@ from llama_retrieval_ext.testing.fakes import (
     HangingRetriever,
 )
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from tests.cases import each_case
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.searching import Searched
 
@@ -138,7 +139,7 @@ def test_r1_several_routes_are_asked_side_by_side(searched: Searched) -> None:
         assert len(searched(router, "query").hits) == 3
 
 
-@pytest.mark.parametrize("place", [-1, 3, 9])
+@each_case("place", [-1, 3, 9])
 def test_r2_a_pick_out_of_range_takes_the_fallback_and_says_so(
     place: int, searched: Searched
 ) -> None:
@@ -180,7 +181,7 @@ def test_r3_a_selector_that_is_to_pick_one_is_held_to_one(searched: Searched) ->
     assert names(searched(RouterRetriever(several, routes()), "query")) == ["code", "leave"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "found",
     [
         ValueError("I would choose 2"),
@@ -235,7 +236,7 @@ def test_r5_when_every_picked_route_fails_the_others_are_asked(searched: Searche
     assert [part.where for part in result.degraded] == ["broken"]
 
 
-@pytest.mark.parametrize("picks", [["one"], ["one", "two"], []], ids=str)
+@each_case("picks", [["one"], ["one", "two"], []], ids=str)
 def test_r5_when_all_routes_fail_the_query_fails(picks: list[str], searched: Searched) -> None:
     given = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
     with pytest.raises(TooFewLegsError, match="down"):
@@ -348,7 +349,7 @@ LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
+@each_case(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
 def test_r4_whatever_the_llm_answers_the_query_is_answered(
     answer: Answer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:
@@ -383,8 +384,8 @@ THEIR_ANSWERS: dict[str, tuple[Answer, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "expected"), THEIR_ANSWERS.values(), ids=THEIR_ANSWERS)
-@pytest.mark.parametrize("multi", [False, True])
+@each_case(("answer", "expected"), THEIR_ANSWERS.values(), ids=THEIR_ANSWERS)
+@each_case("multi", [False, True])
 def test_selectors_of_llama_index_are_followed_where_their_answer_makes_sense(
     answer: Answer, expected: list[str], multi: bool, searched: Searched
 ) -> None:
@@ -433,7 +434,7 @@ LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
 }
 
 
-@pytest.mark.parametrize("make", LATE.values(), ids=LATE)
+@each_case("make", LATE.values(), ids=LATE)
 def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
     make: Callable[[], Selector | BaseSelector], searched: Searched
 ) -> None:

@@ -20,6 +20,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selector,
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 
 CHOICES = [
     Choice("leave", "annual leave and sick leave"),
@@ -62,7 +63,7 @@ HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
 }
 
 
-@pytest.mark.parametrize(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
+@each_case(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
 def test_a_rule_holds_when_everything_it_names_does(
     rule: RouteRule, yes: str | Query, no: str | Query, select: Selected
 ) -> None:
@@ -151,7 +152,7 @@ def test_it_abstains_when_even_the_nearest_is_not_near(select: Selected) -> None
     assert select(EmbeddingSelector(FakeEmbedding()), "") == []
 
 
-@pytest.mark.parametrize("value", [0.0, float("nan")])
+@each_case("value", [0.0, float("nan")])
 def test_it_abstains_when_the_model_knows_no_word(value: float, select: Selected) -> None:
     class Clueless(FakeEmbedding):
         def _get_query_embedding(self, query: str) -> list[float]:
@@ -198,7 +199,7 @@ def test_the_first_selection_of_a_cascade_counts_and_the_rest_is_not_asked(
     assert [each.asked for each in (first, second, third)] == [1, 1, 0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error", [ValueError("broken"), ExecutionError("out of range"), TimeoutError()], ids=repr
 )
 def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: Selected) -> None:

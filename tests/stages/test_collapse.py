@@ -9,6 +9,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.stages.selection import Collapse
+from tests.cases import each_case
 
 
 def hit(node_id: str, document: str | None = None, **metadata: Any) -> Hit:
@@ -55,7 +56,7 @@ def test_numbers_that_are_equal_are_one_value_and_their_digits_another() -> None
     assert node_ids(Collapse(by="year").of(hits)) == ["1", "3"]
 
 
-@pytest.mark.parametrize("odd", [None, True, [1], {}, math.nan])
+@each_case("odd", [None, True, [1], {}, math.nan])
 def test_what_is_no_string_or_number_is_like_nothing_else(odd: object) -> None:
     hits = [hit("1", field=odd), hit("2", field=odd), hit("3")]
     assert node_ids(Collapse(by="field").of(hits)) == ["1", "2", "3"]

@@ -8,11 +8,12 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stages.decay import Curve, Recency
+from tests.cases import each_case
 
 SINCE_MARCH = Recency("date", half_life=30, origin="2026-03-01")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "date",
     [
         "2026-01-30",
@@ -37,7 +38,7 @@ def test_the_future_is_as_good_as_now() -> None:
     assert SINCE_MARCH.factor({"date": "2027-01-01"}) == 1.0
 
 
-@pytest.mark.parametrize("value", ["soon", "2026-13-01", 20260130, True, ["2026-01-30"]])
+@each_case("value", ["soon", "2026-13-01", 20260130, True, ["2026-01-30"]])
 def test_what_is_no_date_is_not_guessed(value: object) -> None:
     assert SINCE_MARCH.factor({"date": value}) is None
 

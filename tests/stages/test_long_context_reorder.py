@@ -13,9 +13,10 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import LongContextReorder, Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("best_first", "reordered"),
     [("", ""), ("1", "1"), ("12", "12"), ("123", "132"), ("1234", "1342"), ("12345", "13542")],
 )

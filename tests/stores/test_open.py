@@ -16,6 +16,7 @@ from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 from tests.ingest.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -42,7 +43,7 @@ def test_memory_is_a_place_of_its_own() -> None:
         assert second.count() == 0
 
 
-@pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
+@each_case("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
 def test_what_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"names no store\. A URL begins"):
         open_store(url)

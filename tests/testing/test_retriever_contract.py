@@ -12,9 +12,10 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
+from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.cases import each_case
 
 
 class PlainRetriever(Retriever):
@@ -115,22 +116,24 @@ class Addressed(PlainRetriever):
 CONTRACT = RetrieverContract()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("broken", "promise"),
     [
-        (TooMany, lambda wrong: CONTRACT.test_there_are_at_most_top_k_hits(wrong, 3)),
-        (WorstFirst, CONTRACT.test_the_best_hit_comes_first_and_equal_scores_go_by_node_id),
-        (Nameless, CONTRACT.test_every_hit_says_where_it_came_from),
+        (TooMany, CONTRACT.test_there_are_at_most_top_k_hits_the_first_of_a_longer_ranking),
+        (
+            WorstFirst,
+            CONTRACT.test_every_query_has_hits_best_first_and_equal_scores_go_by_node_id,
+        ),
+        (
+            Nameless,
+            CONTRACT.test_each_hit_is_another_node_whole_with_a_finite_score_and_a_source,
+        ),
         (Writer, CONTRACT.test_the_query_is_not_changed),
         (Hoarder, CONTRACT.test_what_is_done_to_a_hit_does_not_show_in_the_next_answer),
         (Blabber, CONTRACT.test_each_tenant_has_an_answer_and_they_share_nothing),
         (Blabber, CONTRACT.test_threads_with_scopes_of_their_own_do_not_meet),
-        (
-            Blabber,
-            lambda wrong: CONTRACT.test_a_bound_scope_shows_what_belongs_to_it_and_only_that(
-                wrong, ACME
-            ),
-        ),
+        (Blabber, CONTRACT.test_a_bound_scope_shows_what_belongs_to_it_and_only_that),
+        (Blabber, CONTRACT.test_filters_keep_what_matches_and_only_that),
         (Addressed, CONTRACT.test_its_representation_tells_what_it_is_and_stays_the_same),
     ],
 )
@@ -139,3 +142,9 @@ def test_a_broken_promise_fails_the_contract(
 ) -> None:
     with pytest.raises(AssertionError):
         promise(broken())
+
+
+def test_a_failure_names_its_case() -> None:
+    with pytest.raises(AssertionError) as failure:
+        CONTRACT.test_filters_keep_what_matches_and_only_that(Blabber())
+    assert failure.value.__notes__ == ["case: 'annual leave days', 'one language'"]

@@ -1,11 +1,11 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.text.analyzer import fold
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "folded"),
     [
         ("école", "ecole"),
@@ -25,7 +25,7 @@ def test_accents_are_folded(word: str, folded: str) -> None:
     assert fold(word) == folded
 
 
-@pytest.mark.parametrize("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
+@each_case("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
 def test_marks_that_make_a_letter_stay(word: str) -> None:
     assert fold(word) == word
 

@@ -1,9 +1,9 @@
-import pytest
 
 from llama_retrieval_ext.text.normalization import dominant_script
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "script"),
     [
         ("What is retrieval?", "latin"),

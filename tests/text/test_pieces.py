@@ -1,9 +1,9 @@
-import pytest
 
 from llama_retrieval_ext.text.segmentation import pieces
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("a-b c -d- e.", ["a-b", "c", "d", "e"]),

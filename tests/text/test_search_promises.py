@@ -1,8 +1,8 @@
 """What finds what: the cases that LlamaIndex's keyword search misses, and their kin."""
 
-import pytest
 
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 DEFAULT = Tokenizer()
 
@@ -13,7 +13,7 @@ def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
     return sum(token in by.tokens(document) for token in wanted) / len(wanted)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "document"),
     [
         ("知识图谱", "大语言模型的知识图谱检索增强生成技术"),
@@ -41,9 +41,7 @@ def test_k3_what_stock_bm25_cannot_see_is_found(query: str, document: str) -> No
     assert found(query, document) == 1.0
 
 
-@pytest.mark.parametrize(
-    "query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"]
-)
+@each_case("query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"])
 def test_k5_a_query_of_stop_words_keeps_them(query: str) -> None:
     assert found(query, f"He said: {query}.") == 1.0
 
@@ -54,7 +52,7 @@ def test_k5_documents_keep_stop_words_whatever_the_list() -> None:
     assert lists[0].tokens(text) == lists[1].tokens(text) == lists[2].tokens(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "document"),
     [
         ("userName", "user_name = 1"),
@@ -82,7 +80,7 @@ def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> No
     assert found(query, document) == 1.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "document"),
     [
         ("C", "C++ and C# only"),

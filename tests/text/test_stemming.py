@@ -5,9 +5,10 @@ import Stemmer
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.analyzer import check_language, word_stemmer
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("language", "words", "stem"),
     [
         ("english", ["résumé", "resumes", "résumés"], "resum"),
@@ -21,7 +22,7 @@ def test_forms_of_a_word_meet(language: str, words: list[str], stem: str) -> Non
     assert set(map(word_stemmer(language), words)) == {stem}
 
 
-@pytest.mark.parametrize("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
+@each_case("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
 def test_what_is_no_word_of_the_language_keeps_its_ending(word: str) -> None:
     assert word_stemmer("english")(word) == word
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.term_ids import term_id
 from llama_retrieval_ext.text.tokenizer import TOKENIZER_VERSION, Tokenizer
+from tests.cases import each_case
 
 DEFAULT = Tokenizer()
 TOKENIZERS = [
@@ -85,7 +86,7 @@ def test_equal_tokenizers_give_equal_tokens(text: str) -> None:
     assert other.tokens(text) == DEFAULT.tokens(text)
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@each_case("tokenizer", TOKENIZERS)
 def test_a_used_tokenizer_survives_pickling_copying_and_json(tokenizer: Tokenizer) -> None:
     used = tokenizer.tokens("Résumés of 火灾")
     for twin in (
@@ -123,13 +124,13 @@ def test_a_missing_field_is_refused_instead_of_guessed() -> None:
         Tokenizer.from_dict(recorded)
 
 
-@pytest.mark.parametrize("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
+@each_case("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
 def test_another_version_is_refused_naming_both(version: object) -> None:
     with pytest.raises(ConfigurationError, match=f"version {TOKENIZER_VERSION} .*{version!r}"):
         Tokenizer.from_dict(DEFAULT.to_dict() | {"version": version})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value"),
     [
         ("language", "klingon"),

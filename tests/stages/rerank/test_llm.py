@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.stages.rerank.llm import relevances_in
+from tests.cases import each_case
 
 USABLE = {
     "Doc: 3, Relevance: 7\nDoc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
@@ -56,12 +57,12 @@ USELESS = [
 ]
 
 
-@pytest.mark.parametrize("answer", USABLE)
+@each_case("answer", USABLE)
 def test_an_answer_is_read_however_it_is_laid_out(answer: str) -> None:
     assert relevances_in(answer, documents=3) == pytest.approx(USABLE[answer])
 
 
-@pytest.mark.parametrize("answer", USELESS)
+@each_case("answer", USELESS)
 def test_m3_what_names_no_document_is_refused(answer: str) -> None:
     assert relevances_in(answer, documents=3) == {}
 
@@ -85,6 +86,6 @@ def test_what_is_written_as_asked_is_read_as_meant(order: list[int], scores: lis
     assert found == {place: score / 10 for place, score in pairs.items()}
 
 
-@pytest.mark.parametrize("part", ["doc 1 ", "[", "1 > ", "{", "relevance ", "doc: 1, relevance"])
+@each_case("part", ["doc 1 ", "[", "1 > ", "{", "relevance ", "doc: 1, relevance"])
 def test_an_endless_answer_is_read_in_no_time(part: str) -> None:
     assert len(relevances_in(part * 20_000, documents=3)) <= 3

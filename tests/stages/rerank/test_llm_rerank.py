@@ -17,6 +17,7 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from tests.cases import each_case
 from tests.meeting import Meeting
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
@@ -92,7 +93,7 @@ def test_the_model_sees_the_numbered_documents_and_the_query_as_they_are() -> No
     assert "Query: what is {query}?" in prompt
 
 
-@pytest.mark.parametrize("answer", USELESS.values(), ids=USELESS)
+@each_case("answer", USELESS.values(), ids=USELESS)
 def test_m3_the_order_stays_when_nothing_usable_is_said(
     answer: Answer, *, asynchronous: bool
 ) -> None:
@@ -185,7 +186,7 @@ def test_an_empty_ranking_asks_nobody() -> None:
     assert llm.prompts == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"llm": None},

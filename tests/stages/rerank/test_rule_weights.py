@@ -6,6 +6,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stages.rerank.rules import Boost, RuleWeights
+from tests.cases import each_case
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
@@ -23,7 +24,7 @@ def test_something_must_count() -> None:
         Boost("kind", "law", 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("boost", "given"),
     [
         (Boost("kind", "law"), True),

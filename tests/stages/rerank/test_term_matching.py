@@ -1,10 +1,10 @@
 """How the words of a query match those of a text."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.stages.rerank.rules import coverage, longest_run
+from tests.cases import each_case
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=8)
 
@@ -14,7 +14,7 @@ def test_coverage_of_nothing_is_nothing() -> None:
     assert coverage({"a"}, set()) == 0.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wanted", "text", "run"),
     [("abc", "xabcx", 3), ("abc", "abxbc", 2), ("abc", "cba", 1), ("aab", "aaab", 3), ("", "a", 0)],
 )

@@ -15,6 +15,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, passage_in
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 
 PASSAGE = "Trains come before planes when travel is booked."
 
@@ -123,7 +124,7 @@ def test_the_prompt_has_the_query_and_the_wish_for_its_language() -> None:
     assert "与问题相同的语言" in prompt
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer",
     [
         PASSAGE,
@@ -149,7 +150,7 @@ def test_a_passage_keeps_its_lines_and_its_code() -> None:
     assert passage_in("年假：每年二十五天。\n五天可结转。").endswith("五天可结转。")
 
 
-@pytest.mark.parametrize("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
+@each_case("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
 def test_what_holds_no_passage_gives_none(answer: str) -> None:
     assert passage_in(answer) == ""
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
@@ -17,6 +16,7 @@ from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from tests.cases import each_case
 
 Build = Callable[[LLM, BaseRetriever], Retriever]
 BUILDS: dict[str, Build] = {
@@ -29,6 +29,7 @@ BUILDS: dict[str, Build] = {
     "HyDE retriever, mean": lambda llm, source: HyDERetriever(source, llm, mode=HyDEMode.MEAN),
     "multi-query retriever": lambda llm, source: MultiQueryRetriever(source, llm),
 }
+BUILT = each_case("build", BUILDS.values(), ids=BUILDS)
 USELESS: dict[str, Answer] = {
     "empty": "",
     "blank": " \n",
@@ -54,12 +55,8 @@ USEFUL: dict[str, str] = {
 }
 
 
-@pytest.fixture(params=BUILDS)
-def build(request: pytest.FixtureRequest) -> Build:
-    return BUILDS[request.param]
-
-
-@pytest.mark.parametrize("answer", USELESS.values(), ids=USELESS)
+@BUILT
+@each_case("answer", USELESS.values(), ids=USELESS)
 def test_f14_without_help_the_query_is_asked_as_it_is(
     answer: Answer, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
@@ -74,7 +71,8 @@ def test_f14_without_help_the_query_is_asked_as_it_is(
     assert missing.reason
 
 
-@pytest.mark.parametrize("answer", USEFUL.values(), ids=USEFUL)
+@BUILT
+@each_case("answer", USEFUL.values(), ids=USEFUL)
 def test_a_useful_answer_is_used_in_whatever_form_it_comes(
     answer: str, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
@@ -101,6 +99,7 @@ def test_a_late_model_leaves_time_for_the_query_itself(
         assert "DeadlineExceededError" in result.degraded[0].reason
 
 
+@BUILT
 def test_what_was_degraded_is_asked_again_and_a_good_answer_is_not(
     build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
@@ -111,6 +110,7 @@ def test_what_was_degraded_is_asked_again_and_a_good_answer_is_not(
     assert len(llm.prompts) == 3
 
 
+@BUILT
 def test_the_query_that_came_in_is_not_changed(build: Build) -> None:
     query = Query("annual leave", custom_embedding_strs=["leave"])
     build(ScriptedLLM(["How much vacation is there"]), FakeRetriever([("a", 0.9)])).retrieve(query)

@@ -1,11 +1,11 @@
 """Queries are found in whatever layout a model chooses."""
 # ruff: noqa: RUF001 - full-width punctuation and curly quotes on purpose
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.stages.rewrite.query_parsing import queries_in
+from tests.cases import each_case
 from tests.quick import examples
 
 TWO = ["annual leave days", "how many days off"]
@@ -52,12 +52,12 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("answer", LAYOUTS.values(), ids=LAYOUTS)
+@each_case("answer", LAYOUTS.values(), ids=LAYOUTS)
 def test_f13_two_queries_are_found(answer: str) -> None:
     assert queries_in(answer) == TWO
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer",
     [
         "1. 员工年假天数\n2. 如何休假",
@@ -76,7 +76,7 @@ def test_chinese_queries_are_found(answer: str) -> None:
     assert [query.rstrip("。") for query in queries_in(answer)] == ["员工年假天数", "如何休假"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "3.11 release notes",
@@ -102,7 +102,7 @@ def test_a_query_stays_as_it_is(query: str) -> None:
     assert queries_in(f"1. {query}\n2. {query}") == [query, query]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer",
     [
         "",

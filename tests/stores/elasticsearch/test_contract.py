@@ -16,7 +16,8 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.stores.elasticsearch.asking import Opener
 
 
@@ -47,13 +48,13 @@ class TestBackendOfManyTenants(BackendContract):
         return ElasticsearchBackend(spread)
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
         return VectorRetriever(ElasticsearchBackend(filled), embed_model=embed_model, top_k=5)
 
 
-class TestKeywordRetriever(RetrieverContract):
+class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: ElasticsearchVectorStore) -> Retriever:
         return KeywordRetriever(ElasticsearchBackend(filled), top_k=5)
@@ -65,13 +66,13 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(ElasticsearchBackend(filled), embed_model=embed_model, top_k=5)
 
 
-class TestHybridRetrieverOfManyTenants(RetrieverContract):
+class TestHybridRetrieverOfManyTenants(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
         return HybridRetriever(ElasticsearchBackend(spread), embed_model=embed_model, top_k=5)
 
 
-class TestHybridRetrieverWithPushdown(RetrieverContract):
+class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
         return HybridRetriever(

@@ -5,9 +5,10 @@ import pytest
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.stores.elasticsearch.index import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch, parsed
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "where", "index"),
     [
         ("elasticsearch://localhost/docs", "http://localhost:9200", "docs"),
@@ -22,7 +23,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
     assert (connection.where, name) == (where, index)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "index", ["", "_all", "*", "a,b", "a*", "Upper", "-a", "+a", ".", "..", ".kibana", "a b", "a#b"]
 )
 def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
@@ -30,7 +31,7 @@ def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
         parsed(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "elasticsearch:///docs",

@@ -1,5 +1,7 @@
 """The embedded engine behind the backend protocol."""
 
+from collections.abc import Iterator
+
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
@@ -17,14 +19,17 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 
 MODEL = FakeEmbedding()
 
 
-@pytest.fixture
-def backend(store: EmbeddedVectorStore) -> EmbeddedBackend:
-    store.add(sample_nodes(MODEL))
-    return EmbeddedBackend(store)
+@pytest.fixture(scope="module")
+def backend() -> Iterator[EmbeddedBackend]:
+    """Over a store that the tests only read."""
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(MODEL))
+        yield EmbeddedBackend(store)
 
 
 def plan(call: Call[list[Candidate]]) -> Plan[list[Candidate]]:
@@ -56,7 +61,7 @@ def test_scores_are_declared_for_what_they_are(distance: str, expected: ScoreRan
         assert EmbeddedBackend(store).features.dense == expected
 
 
-@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+@each_case("text", SAMPLE_QUERIES)
 async def test_both_searches_at_once_give_what_each_gives(
     backend: EmbeddedBackend, text: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 
 WORDS = ["annual", "leave", "sick", "report", "year", "office", "canteen", "travel", "rule", "law"]
 DIMENSION = 8
@@ -53,10 +54,12 @@ TEXT, HYBRID = VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.HYBRID
 MMR = VectorStoreQueryMode.MMR
 
 
-@pytest.fixture
-def filled(store: EmbeddedVectorStore) -> EmbeddedVectorStore:
-    store.add(NODES)
-    return store
+@pytest.fixture(scope="module")
+def filled() -> Iterator[EmbeddedVectorStore]:
+    """A store that the tests only read."""
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(NODES)
+        yield store
 
 
 def query(**given: object) -> VectorStoreQuery:
@@ -125,7 +128,7 @@ def test_hybrid_without_alpha_is_reciprocal_rank_fusion(filled: EmbeddedVectorSt
     assert pairs(filled.query(asked)) == pytest.approx(best(scores, 15))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@each_case("alpha", [0.0, 0.3, 1.0])
 def test_hybrid_with_alpha_weighs_normalised_scores(
     filled: EmbeddedVectorStore, alpha: float
 ) -> None:
@@ -146,7 +149,7 @@ def test_hybrid_without_keyword_hits_is_the_vector_ranking(filled: EmbeddedVecto
     assert filled.query(asked).ids == filled.query(query()).ids
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.25, 0.5, 0.9, 1.0])
+@each_case("threshold", [0.0, 0.25, 0.5, 0.9, 1.0])
 def test_mmr_picks_what_the_formula_picks(filled: EmbeddedVectorStore, threshold: float) -> None:
     similar = best(cosines(NODES), 40)
     by_id = {node.node_id: node for node in NODES}
@@ -187,7 +190,7 @@ def test_mmr_threshold_one_is_relevance_alone(filled: EmbeddedVectorStore) -> No
     assert filled.query(query(mode=MMR, mmr_threshold=1.0)).ids == filled.query(query()).ids
 
 
-@pytest.mark.parametrize("mode", [DEFAULT, SPARSE, HYBRID, MMR])
+@each_case("mode", [DEFAULT, SPARSE, HYBRID, MMR])
 def test_every_mode_honours_filters_documents_and_ids(
     filled: EmbeddedVectorStore, mode: VectorStoreQueryMode
 ) -> None:
@@ -215,18 +218,17 @@ def test_every_mode_honours_filters_documents_and_ids(
         assert found == expected
 
 
-@pytest.mark.parametrize("mode", [DEFAULT, SPARSE, HYBRID, MMR, "hybrid"])
-def test_an_emptied_store_finds_nothing(
-    filled: EmbeddedVectorStore, mode: VectorStoreQueryMode
-) -> None:
-    assert filled.query(query(mode=mode)).ids
-    filled.delete_nodes([node.node_id for node in NODES])
-    assert filled.query(query(mode=mode)).ids == []
-    filled.clear()
-    assert filled.query(query(mode=mode)).ids == []
+def test_an_emptied_store_finds_nothing(store: EmbeddedVectorStore) -> None:
+    store.add(NODES)
+    queries = [query(mode=mode) for mode in (DEFAULT, SPARSE, HYBRID, MMR, "hybrid")]
+    assert all(store.query(each).ids for each in queries)
+    store.delete_nodes([node.node_id for node in NODES])
+    assert [store.query(each).ids for each in queries] == [[]] * len(queries)
+    store.clear()
+    assert [store.query(each).ids for each in queries] == [[]] * len(queries)
 
 
-@pytest.mark.parametrize("top_k", [1, 200, 1000, 10**12])
+@each_case("top_k", [1, 200, 1000, 10**12])
 def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int) -> None:
     for mode in (DEFAULT, HYBRID, MMR):
         assert len(filled.query(query(mode=mode, similarity_top_k=top_k)).ids or []) == min(
@@ -234,7 +236,7 @@ def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int)
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "reason"),
     [
         ({"similarity_top_k": 0}, "at least 1"),
@@ -266,7 +268,7 @@ def test_an_option_of_another_mode_is_refused(filled: EmbeddedVectorStore) -> No
         filled.query(query(mmr_threshold=0.5))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "reason"),
     [
         ({"mmr_threshold": 1.1}, "mmr_threshold must be between 0 .* got 1.1"),

@@ -14,6 +14,7 @@ from llama_retrieval_ext.stores.engine.pushdown import (
     NativeFusion,
     check_native,
 )
+from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
@@ -54,7 +55,7 @@ def test_an_engine_fuses_as_we_do_whatever_is_searched(
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(
+    @each_case(
         ("fusion", "weights"),
         [
             (RRF(k=0), EVEN),

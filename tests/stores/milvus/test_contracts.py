@@ -16,7 +16,8 @@ from llama_retrieval_ext.stores.milvus.store import MilvusBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.servers.given import collection_url
 
 MODEL = FakeEmbedding()
@@ -57,13 +58,13 @@ class TestServer(BackendContract):
         return on_server
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, in_process: MilvusBackend) -> Retriever:
         return VectorRetriever(in_process, embed_model=MODEL)
 
 
-class TestKeywordRetriever(RetrieverContract):
+class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, in_process: MilvusBackend) -> Retriever:
         return KeywordRetriever(in_process)
@@ -75,7 +76,7 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(in_process, embed_model=MODEL)
 
 
-class TestVectorRetrieverOverAServer(RetrieverContract):
+class TestVectorRetrieverOverAServer(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, on_server: MilvusBackend) -> Retriever:
         return VectorRetriever(on_server, embed_model=MODEL)
@@ -87,7 +88,7 @@ class TestHybridRetrieverOverAServer(RetrieverContract):
         return HybridRetriever(on_server, embed_model=MODEL)
 
 
-class TestHybridRetrieverWithPushdown(RetrieverContract):
+class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, in_process: MilvusBackend) -> Retriever:
         return HybridRetriever(in_process, embed_model=MODEL, fusion=RRF(), pushdown=True)

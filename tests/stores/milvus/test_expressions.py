@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.engine.vector_store import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compiled
 from llama_retrieval_ext.stores.milvus.llama_index_filters import narrowing
 from llama_retrieval_ext.stores.milvus.store import expression_for
+from tests.cases import each_case
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
 
@@ -57,7 +58,7 @@ def is_clear(expression: Expression) -> bool:
     return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "expression",
     [
         'exists a and a == "x"',
@@ -102,11 +103,9 @@ def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
     assert is_clear(narrowing(condition).expression)
 
 
-@pytest.mark.parametrize(
-    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
-)
-@pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
-@pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
+@each_case("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
+@each_case("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
+@each_case("nodes", [None, [], ["a"], ["a", "b"]])
 def test_targets_are_clear(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.open import open_milvus
 from llama_retrieval_ext.stores.milvus.url import Address, parsed_address
+from tests.cases import each_case
 
 
 def test_a_server_has_host_port_and_collection() -> None:
@@ -23,7 +24,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
     assert parsed_address(f"milvus:{path}?collection=kb").collection == "kb"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "milvus:",

@@ -5,10 +5,11 @@ import pytest
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.stores.qdrant.url import Address, parsed_address
+from tests.cases import each_case
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "expected"),
     [
         ("qdrant://db:6333/kb", Address("kb", url="http://db:6333")),
@@ -28,7 +29,7 @@ def test_a_url_means_a_place(url: str, expected: Address) -> None:
     assert parsed_address(url) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "reason"),
     [
         ("milvus://db/kb", "no URL of Qdrant"),

@@ -12,7 +12,8 @@ from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 MODEL = FakeEmbedding()
 
@@ -29,7 +30,7 @@ class TestBackend(BackendContract):
         return QdrantBackend(filled)
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> VectorRetriever:
         return VectorRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5)
@@ -40,7 +41,7 @@ class TestVectorRetriever(RetrieverContract):
             yield VectorRetriever(QdrantBackend(store), embed_model=MODEL, top_k=5)
 
 
-class TestKeywordRetriever(RetrieverContract):
+class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> KeywordRetriever:
         return KeywordRetriever(QdrantBackend(filled), top_k=5)
@@ -52,7 +53,7 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5)
 
 
-class TestHybridRetrieverWithPushdown(RetrieverContract):
+class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: QdrantStore) -> HybridRetriever:
         backend = QdrantBackend(filled)

@@ -14,7 +14,8 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
 
@@ -83,13 +84,13 @@ class TestDenseBackend(BackendContract):
         return dense
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, dense: Named) -> VectorRetriever:
         return VectorRetriever(dense, embed_model=MODEL, top_k=5)
 
 
-class TestKeywordRetriever(RetrieverContract):
+class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: Named) -> KeywordRetriever:
         return KeywordRetriever(hybrid, top_k=5)

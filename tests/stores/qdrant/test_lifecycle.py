@@ -28,6 +28,7 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, Search, hybrid_
 from llama_retrieval_ext.stores.qdrant.open import backend_of, open_qdrant
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
 
@@ -311,7 +312,7 @@ def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
     assert '"hnsw_ef":256' in searched.replace(" ", "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {"hnsw": {}},

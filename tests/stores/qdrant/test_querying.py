@@ -30,6 +30,7 @@ from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
 
@@ -56,8 +57,8 @@ def asked(mode: VectorStoreQueryMode, text: str = "annual leave", **rest: Any) -
     return VectorStoreQuery(query_embedding=embedding, query_str=text, mode=mode, **rest)
 
 
-@pytest.mark.parametrize("text", SAMPLE_QUERIES)
-@pytest.mark.parametrize("alpha", [None, 0.0, 0.3, 1.0])
+@each_case("text", SAMPLE_QUERIES)
+@each_case("alpha", [None, 0.0, 0.3, 1.0])
 def test_it_answers_as_the_embedded_store_does(
     filled: QdrantStore, embedded: EmbeddedVectorStore, text: str, alpha: float | None
 ) -> None:
@@ -76,7 +77,7 @@ async def test_alpha_zero_is_keywords_alone_sync_and_async(filled: QdrantStore) 
         assert (result.similarities or [])[0] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mode", [MODES.DEFAULT, MODES.HYBRID, MODES.MMR])
+@each_case("mode", [MODES.DEFAULT, MODES.HYBRID, MODES.MMR])
 def test_a_query_without_an_embedding_is_refused(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
@@ -84,7 +85,7 @@ def test_a_query_without_an_embedding_is_refused(
         filled.query(VectorStoreQuery(query_str="leave", mode=mode))
 
 
-@pytest.mark.parametrize("mode", [*KEYWORD_MODES, MODES.HYBRID])
+@each_case("mode", [*KEYWORD_MODES, MODES.HYBRID])
 def test_a_keyword_query_without_text_is_refused(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
@@ -93,7 +94,7 @@ def test_a_keyword_query_without_text_is_refused(
         filled.query(VectorStoreQuery(query_embedding=embedding, mode=mode))
 
 
-@pytest.mark.parametrize("mode", KEYWORD_MODES)
+@each_case("mode", KEYWORD_MODES)
 def test_keyword_modes_are_no_vector_search(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
@@ -101,7 +102,7 @@ def test_keyword_modes_are_no_vector_search(
     assert filled.query(asked(mode, "trains")).ids == ["globex-travel"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "mode", [MODES.SEMANTIC_HYBRID, MODES.SVM, MODES.LOGISTIC_REGRESSION, MODES.LINEAR_REGRESSION]
 )
 def test_a_mode_it_has_not_is_refused(filled: QdrantStore, mode: VectorStoreQueryMode) -> None:
@@ -214,7 +215,7 @@ def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: Fa
             backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
 
 
-@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+@each_case("text", SAMPLE_QUERIES)
 def test_the_engines_own_fusion_has_the_scores_of_ours(filled: QdrantStore, text: str) -> None:
     """Its k counts from rank 0, so that 61 there is 60 here; equal scores come in any order."""
     terms = filled.tokenizer.query_terms(text)
