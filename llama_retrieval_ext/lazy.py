@@ -18,7 +18,7 @@ def lazy_names(
     Examples:
         >>> load, _ = lazy_names("llama_retrieval_ext", {"llama_retrieval_ext.query": ["Scope"]})
         >>> load("Scope")("acme")
-        Scope('acme')
+        Scope(tenant_id='acme')
 
     """
     module_of = {name: module for module, names in modules.items() for name in names}

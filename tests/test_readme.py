@@ -1,22 +1,73 @@
-"""The README keeps its word: its commands are marked for CI, and its programs run."""
+"""The READMEs keep their word: what they show is run, and what they link to is there."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 
 import llama_retrieval_ext
-from llama_retrieval_ext import RRF, open_store
+from llama_retrieval_ext import open_store
 from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
+from llama_retrieval_ext.stages import RRF
 from llama_retrieval_ext.stores.open import backend_for
 from tests.ingest.engines import ENGINES, place, start
+from tests.readme import LLM_REPLIES, LLM_URL, blocks_of, comparable, run
 from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.openai import FakeOpenAI
 
 __all__ = ["elasticsearch_url"]
 
-TEXT = (Path(llama_retrieval_ext.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-# Those with prompts are doctests.
-PROGRAMS = re.findall(r"^```python\n((?!>>>).*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+ROOT = Path(llama_retrieval_ext.__file__).parents[1]
+MAIN = ROOT / "README.md"
+TEXT = MAIN.read_text(encoding="utf-8")
+STORES = (ROOT / "llama_retrieval_ext/stores/README.md").read_text(encoding="utf-8")
+PAGES = [
+    MAIN,
+    *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("README.md")),
+]
+PACKAGES = (
+    "embeddings",
+    "display",
+    "execution",
+    "ingest",
+    "pipeline",
+    "retrievers",
+    "stages",
+    "stores",
+    "testing",
+    "text",
+)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_every_block_runs_from_top_to_bottom_and_prints_what_stands_below_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with warnings.catch_warnings(), FakeOpenAI(LLM_REPLIES) as server:
+        warnings.simplefilter("ignore")  # readers see warnings of other packages, and go on
+        for block, printed in run(path, tmp_path, {LLM_URL: server.url}):
+            shown = "" if block.prints is None else block.prints.code
+            where = f"{named(path)}, line {block.line}"
+            assert comparable(printed, block.mark) == comparable(shown, block.mark), where
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_a_block_is_run_or_says_why_not(path: Path) -> None:
+    for block in blocks_of(path.read_text(encoding="utf-8")):
+        assert block.language in {"python", "sh", "mermaid"}, block
+        assert re.fullmatch(r"|ci:\w+|(compiled|varies): .+", block.mark), block
+        assert ">>>" not in block.code
+
+
+def test_a_newcomer_can_read_it_all() -> None:
+    assert TEXT.count("\n") <= 350
 
 
 @pytest.mark.parametrize("name", ["quickstart", "test"])
@@ -29,23 +80,45 @@ def test_command_is_one_line_under_its_mark(name: str) -> None:
 
 
 def test_first_program_is_the_one_the_quickstart_prints() -> None:
-    assert PROGRAMS[0].rstrip() == five_lines(QUESTIONS[0])
+    first = next(block for block in blocks_of(TEXT) if block.language == "python")
+    assert first.code.rstrip() == five_lines(QUESTIONS[0])
 
 
-def test_programs_run_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {}
-    for program in PROGRAMS:
-        exec(program, names)
-    out = capsys.readouterr().out
-    assert "except" in out
-    assert out.splitlines()[-1].startswith("python/")
+def test_the_five_lines_come_before_the_command_for_tests() -> None:
+    assert TEXT.index("## Five lines") < TEXT.index("<!-- ci:test -->")
 
 
-def test_links_to_files_lead_somewhere() -> None:
-    root = Path(llama_retrieval_ext.__file__).parents[1]
-    named = re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", TEXT)
-    assert named
-    assert [name for name in named if not (root / name).exists()] == []
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_links_and_paths_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text)
+    for target, anchor in links:
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        headings = (
+            re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            if anchor
+            else []
+        )
+        assert not anchor or anchor in {_anchor(heading) for heading in headings}, anchor
+    for file in re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", text):
+        assert (ROOT / file).exists(), file
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_page_of_a_folder_lists_its_files(package: str) -> None:
+    folder = ROOT / "llama_retrieval_ext" / package
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    files = {p.name for p in folder.glob("*.py")} - {"__init__.py"}
+    folders = {p.parent.name for p in folder.glob("*/__init__.py")}
+    section = text.split("## Files", 1)[1].split("\n## ", 1)[0]
+    listed = re.findall(r"`([\w]+)(\.py|/)`", section)
+    assert {name + end for name, end in listed if end == ".py"} == files
+    assert {name for name, end in listed if end == "/"} == folders
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -63,13 +136,13 @@ def test_the_tables_of_engines_say_what_the_backends_declare(
             each.kind is RRF for each in has.fusions
         ),
     }
-    told = {row: _told_of_engines(row)[engine].startswith("yes") for row in declared}
-    assert told == declared
+    stated = {row: _cells_of_engines(row)[engine].startswith("yes") for row in declared}
+    assert stated == declared
 
 
-def _told_of_engines(row: str) -> dict[str, str]:
+def _cells_of_engines(row: str) -> dict[str, str]:
     """The cells of a row, by engine; one column may stand for the first two."""
-    (line,) = re.findall(rf"^\| {re.escape(row)} \|(.*)\|$", TEXT, flags=re.MULTILINE)
+    (line,) = re.findall(rf"^\| {re.escape(row)} \|(.*)\|$", STORES, flags=re.MULTILINE)
     cells = [cell.strip() for cell in line.split("|")]
     return dict(
         zip(ENGINES, cells if len(cells) == len(ENGINES) else cells[:1] + cells, strict=True)

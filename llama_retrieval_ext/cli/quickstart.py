@@ -233,19 +233,17 @@ from llama_retrieval_ext import {names}
 from llama_retrieval_ext.samples.python_topics import python_topics
 kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
 kb.add(python_topics())
-print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+print(kb.search({question}, top_k=3))"""
 _OF_FILES = """\
 from llama_retrieval_ext import {names}, read_documents
 documents = read_documents({paths})
 kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
 kb.add(documents)
-print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+print(kb.search({question}, top_k=3))"""
 _OF_KNOWLEDGE_BASE = """\
 from llama_retrieval_ext import {names}
 kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
-retriever = kb.retriever("hybrid", top_k=3)
-for hit in retriever.retrieve({question}):
-    print(hit.score, hit.text)"""
+print(kb.search({question}, top_k=3))"""
 
 
 def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
@@ -258,7 +256,7 @@ def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
 
     Examples:
         >>> print(five_lines("What is a tuple?").splitlines()[-1])
-        print(kb.retriever("hybrid", top_k=3).retrieve("What is a tuple?")[0].text)
+        print(kb.search("What is a tuple?", top_k=3))
 
     """
     program = _OF_FILES if paths else _OF_SAMPLES
