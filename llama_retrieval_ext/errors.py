@@ -24,6 +24,9 @@
     │  ├─ StoreFormatError                      a directory that holds no store, or a newer one
     │  ├─ StoreClosedError
     │  └─ StoreUnavailableError (ConnectionError)
+    ├─ RuleError                                a rule that cannot be used
+    │  ├─ RuleSyntaxError (ValueError)          a rule file that cannot be read
+    │  └─ RuleCycleError                        rules that need each other's conclusions
     └─ IngestionError                           documents that could not be added
 
 Each leaf also inherits the built-in that callers expect, so ``except ValueError`` keeps working.
@@ -197,3 +200,35 @@ class IngestionError(RetrievalExtError):
     def __init__(self, message: str, failures: Mapping[str, BaseException]) -> None:
         super().__init__(message)
         self.failures = dict(failures)
+
+
+class RuleError(RetrievalExtError):
+    """A rule of a graph that cannot be used; the message says what is wrong with it."""
+
+
+class RuleSyntaxError(RuleError, ValueError):
+    """A rule file that cannot be read.
+
+    Attributes:
+        file: Its name; empty for a text.
+        line: Where in it, from 1.
+        column: Likewise.
+    """
+
+    def __init__(self, message: str, *, file: str, line: int, column: int) -> None:
+        super().__init__(f"{file or 'rules'}, line {line}, column {column}: {message}")
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class RuleCycleError(RuleError):
+    """Rules that need each other's conclusions.
+
+    Attributes:
+        rules: Their ids, the first again at the end.
+    """
+
+    def __init__(self, message: str, rules: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.rules = rules

@@ -46,7 +46,10 @@ def transition_matrix(
             "sources, targets and weights must have one entry an edge, got "
             f"{len(columns)}, {len(rows)} and {len(values)}"
         )
-    if len(rows) and not 0 <= min(rows.min(), columns.min()) <= max(rows.max(), columns.max()) < size:
+    if (
+        len(rows)
+        and not 0 <= min(rows.min(), columns.min()) <= max(rows.max(), columns.max()) < size
+    ):
         raise ConfigurationError(f"nodes must be numbered from 0 to {size - 1}")
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise ConfigurationError("weights of edges must be positive, finite numbers")
@@ -111,7 +114,8 @@ def personalised_pagerank(
     for _ in range(steps):
         lost = float(scores[dangling].sum())
         scores = damping * (transitions @ scores) + (1 - damping + damping * lost) * mass
-    return scores / scores.sum()
+    total: Floats = scores / scores.sum()
+    return total
 
 
 def _restart_distribution(restart: npt.ArrayLike, size: int) -> Floats:

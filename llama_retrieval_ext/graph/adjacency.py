@@ -47,8 +47,7 @@ class Adjacency:
     def load_node(self, id_: str, entry: NodeEntry) -> tuple[str, list[Edge], list[Edge]]:
         """Add a node while nobody reads; return its id and its lists of edges, out and in."""
         self.nodes[id_] = entry
-        out, into = self._out[id_], self._into[id_] = [], []
-        return id_, out, into
+        return id_, self._out.setdefault(id_, []), self._into.setdefault(id_, [])
 
     def put_edges(self, edges: Iterable[Edge]) -> None:
         """Add edges, or replace those with the same identity."""

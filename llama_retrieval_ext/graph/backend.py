@@ -174,8 +174,8 @@ class Edge(NamedTuple):
             ConfigurationError: The properties are not JSON.
 
         Examples:
-            >>> Edge.of("pit", "HAS_HAZARD", "collapse", {"weight": 2})
-            Edge(source='pit', type='HAS_HAZARD', target='collapse', weight=2.0, payload='{"weight": 2}')
+            >>> Edge.of("pit", "USES", "crane", {"weight": 2})
+            Edge(source='pit', type='USES', target='crane', weight=2.0, payload='{"weight": 2}')
 
         """
         properties = properties or {}

@@ -212,7 +212,9 @@ class EmbeddedGraph:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
+            raise StoreUnavailableError(
+                f"{directory} cannot be a graph's folder: {error}"
+            ) from error
         try:
             self._guard = DirectoryLock(directory)
         except StoreUnavailableError as error:
@@ -225,7 +227,7 @@ class EmbeddedGraph:
         return directory / FILE
 
     def _load(self, rows: GraphRows) -> None:
-        """Fill memory from disk. A million objects that stay are none the collector must look at."""
+        """Fill memory from disk, without the collector: millions of objects come to stay."""
         partitions = dict(rows.partitions())
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
@@ -241,8 +243,8 @@ class EmbeddedGraph:
             for source, type_, target, weight, payload in rows.edges():
                 source_id, out, _ = home[source]
                 target_id, _, into = home[target]
-                payload = once(payload, payload) if len(payload) < _SHORT else payload
-                edge = Edge(source_id, once(type_, type_), target_id, weight, payload)
+                own = once(payload, payload) if len(payload) < _SHORT else payload
+                edge = Edge(source_id, once(type_, type_), target_id, weight, own)
                 out.append(edge)
                 into.append(edge)
 
@@ -435,4 +437,3 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-

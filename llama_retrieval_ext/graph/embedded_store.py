@@ -1,8 +1,8 @@
 """`EmbeddedPropertyGraphStore`: the embedded graph as LlamaIndex knows property graph stores."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
@@ -20,6 +20,7 @@ from llama_retrieval_ext.arguments import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
@@ -129,7 +130,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         """
         if not (entity_names or relation_names or properties or ids):
             return []
-        edges = self._edges_at([*(entity_names or ()), *(ids or ())], bool(entity_names or ids))
+        ends = [*(entity_names or ()), *(ids or ())]
+        edges = self._edges_at(ends) if ends else self._every_edge()
         if relation_names:
             edges = [edge for edge in edges if edge.type in relation_names]
         triplets = self._triplets(edges)
@@ -213,7 +215,9 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         self.graph.delete_nodes(sorted(chunks), scope=self.scope)
 
     def vector_query(
-        self, query: VectorStoreQuery, **kwargs: Any
+        self,
+        query: VectorStoreQuery,
+        **kwargs: Any,  # noqa: ANN401, ARG002 - LlamaIndex's signature
     ) -> tuple[list[LabelledNode], list[float]]:
         """Return the entities nearest to an embedding by cosine, best first, ties by id.
 
@@ -237,7 +241,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         best = best[: query.similarity_top_k]
         return [node.to_llama_index() for _, node in best], [score for score, _ in best]
 
-    def structured_query(self, query: str, param_map: dict[str, Any] | None = None) -> Any:
+    def structured_query(
+        self,
+        query: str,  # noqa: ARG002 - LlamaIndex's signature
+        param_map: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """Refuse: the embedded graph has no query language.
 
         Raises:
@@ -247,25 +255,29 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             "the embedded graph has no Cypher; use rules, or a graph on Neo4j (neo4j://)"
         )
 
-    def get_schema(self, refresh: bool = False) -> dict[str, list[str]]:
+    def get_schema(
+        self,
+        refresh: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
+    ) -> dict[str, list[str]]:
         """Return the labels of nodes and the types of relations."""
         labels = {entry.label for view in self._views() for entry in view.nodes.values()}
         types = {edge.type for edge in self.graph.edges(scope=self.scope)}
         return {"labels": sorted(labels), "types": sorted(types)}
 
-    def _views(self) -> Any:
+    def _views(self) -> list[Adjacency]:
         return self.graph.views(self.scope)
 
     def _every(self) -> Iterable[GraphNode]:
         ids = sorted({id_ for view in self._views() for id_ in view.nodes})
         return self.graph.nodes(ids, scope=self.scope).function().values()
 
-    def _edges_at(self, ids: Sequence[str], restricted: bool) -> list[Edge]:
-        if not restricted:
-            edges = {edge.id: edge for edge in self.graph.edges(scope=self.scope)}
-        else:
-            found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
-            edges = {edge.id: edge for own in found.values() for edge in own}
+    def _every_edge(self) -> list[Edge]:
+        edges = {edge.id: edge for edge in self.graph.edges(scope=self.scope)}
+        return [edges[id_] for id_ in sorted(edges)]
+
+    def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
+        found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
+        edges = {edge.id: edge for own in found.values() for edge in own}
         return [edges[id_] for id_ in sorted(edges)]
 
     def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
@@ -302,7 +314,7 @@ def _source_of(row: GraphNode | Edge) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def _has(properties: Any, expected: dict[str, Any] | None) -> bool:
+def _has(properties: Mapping[str, Any], expected: Mapping[str, Any] | None) -> bool:
     return all(properties.get(key) == value for key, value in (expected or {}).items())
 
 

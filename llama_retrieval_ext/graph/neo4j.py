@@ -6,35 +6,31 @@ writes looks the same, with three properties more: ``_key`` (partition and id, u
 (the documents that say so) and ``_json`` (properties that Neo4j has no type for).
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
-from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
-from llama_retrieval_ext.graph.backend import (
-    CHUNK_LABEL,
-    Direction,
-    Edge,
-    GraphNode,
-    Hop,
-    Partition,
-    weight_of,
-)
+from llama_retrieval_ext.graph.backend import Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection, Rows
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
+from llama_retrieval_ext.graph.neo4j_rows import (
+    Rows,
+    edge_row,
+    edges_by_id,
+    first_by_id,
+    last_by_key,
+    name_pairs,
+    node_row,
+    sorted_edges,
+)
 from llama_retrieval_ext.query import Scope
 
-_SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
-_CHUNK: Final = "Chunk"
-_OWN: Final = ("id", "name", "text", "embedding", "_key", "_sources", "_json")
 _BATCH: Final = 2_000
 _NODE: Final = "{labels: labels(n), properties: properties(n)}"
-_EDGE: Final = (
-    "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
-)
+_EDGE: Final = "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -107,7 +103,7 @@ class Neo4jGraph:
         )
         wanted = list(dict.fromkeys(ids))
         rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
-        return rows.then(lambda found: _first_by_id(found, wanted))
+        return rows.then(lambda found: first_by_id(found, wanted))
 
     def neighbours(
         self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
@@ -131,7 +127,7 @@ class Neo4jGraph:
             "types": None if hop.types is None else sorted(hop.types),
             **scope_parameters(scope),
         }
-        return self.read(statement, parameters).then(lambda rows: _edges_by_id(rows, wanted, hop))
+        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, wanted, hop))
 
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
@@ -142,7 +138,7 @@ class Neo4jGraph:
         )
         wanted = sorted(set(ids))
         rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
-        return rows.then(_sorted_edges)
+        return rows.then(sorted_edges)
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""
@@ -150,7 +146,7 @@ class Neo4jGraph:
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
             "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
         )
-        return self.read(statement, scope_parameters(scope)).then(_name_pairs)
+        return self.read(statement, scope_parameters(scope)).then(name_pairs)
 
     def upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
@@ -186,23 +182,9 @@ class Neo4jGraph:
         """Close the connection; a second call does nothing."""
         self.connection.close()
 
-    def _plan(self, plan: Any) -> Call[None]:
-        """Several statements as one call."""
-
-        def function() -> None:
-            run(plan())
-
-        async def coroutine() -> None:
-            generator = plan()
-            answer: object = None
-            try:
-                while True:
-                    effect = generator.send(answer)
-                    answer = await effect.coroutine()
-            except StopIteration:
-                return
-
-        return Call(function, coroutine)
+    def _plan(self, plan: Callable[[], Plan[None]]) -> Call[None]:
+        """Return several statements as one call."""
+        return Call(lambda: run(plan()), lambda: arun(plan()))
 
     def _statements(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
         for statement, parameters in statements:
@@ -215,8 +197,8 @@ class Neo4jGraph:
         if not self._prepared:
             yield from self._statements([(statement, {}) for statement in _SCHEMA])
             self._prepared = True
-        rows = [_node_row(node, sources) for node in _last_by_key(nodes)]
-        links = [_edge_row(edge, sources) for edge in edges]
+        rows = [node_row(node, sources) for node in last_by_key(nodes)]
+        links = [edge_row(edge, sources) for edge in edges]
         ends = [end for link in links for end in link["ends"]]
         statements = [
             *((_ADOPT, batch) for batch in _batches([*rows, *ends])),
@@ -228,8 +210,7 @@ class Neo4jGraph:
 
 
 _SCHEMA: Final = (
-    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS "
-    "FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
     "CREATE INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
@@ -253,139 +234,11 @@ _MERGE_ENDS: Final = (
     "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
 )
 _MERGE_EDGES: Final = (
-    "UNWIND $rows AS row MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
+    "UNWIND $rows AS row "
+    "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
 )
-
-
-def _key(partition: Partition, id_: str) -> str:
-    return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
-
-
-def _last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    return list({_key(node.partition, node.id): node for node in nodes}.values())
-
-
-def _node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
-    own: dict[str, object] = {"id": node.id, "name": node.name}
-    if node.is_passage:
-        own = {"id": node.id, "text": node.text}
-    if node.embedding is not None:
-        own["embedding"] = [float(x) for x in node.embedding]
-    key = _key(node.partition, node.id)
-    kind = _CHUNK if node.is_passage else "__Entity__"
-    labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    return {
-        "key": key,
-        "id": node.id,
-        "tenant": node.partition.tenant_id or "",
-        "kb": node.partition.kb_id or "",
-        "labels": labels,
-        "properties": {**_native(node.properties), **own, "_key": key},
-        "sources": sources,
-    }
-
-
-def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
-    properties = edge.properties
-    partition = Partition.of(properties)
-    scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
-    ends = [
-        {
-            "key": _key(partition, id_),
-            "id": id_,
-            "tenant": partition.tenant_id or "",
-            "kb": partition.kb_id or "",
-            "properties": {"id": id_, "name": id_, **{k: v for k, v in scope.items() if v}},
-            "sources": sources,
-        }
-        for id_ in (edge.source, edge.target)
-    ]
-    return {
-        "ends": ends,
-        "source": ends[0]["key"],
-        "type": edge.type,
-        "target": ends[1]["key"],
-        "properties": _native(properties),
-        "sources": sources,
-    }
-
-
-def _native(properties: Mapping[str, Any]) -> dict[str, object]:
-    """Return properties as Neo4j can hold them; the others as JSON, under one name."""
-    native = {key: value for key, value in properties.items() if _is_native(value)}
-    rest = {
-        key: value for key, value in properties.items() if key not in native and value is not None
-    }
-    return {**native, "_json": json.dumps(rest, ensure_ascii=False)} if rest else dict(native)
-
-
-def _is_native(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        kinds = {type(item) for item in value}
-        return len(kinds) <= 1 and kinds <= {str, int, float, bool}
-    return isinstance(value, str | int | float | bool)
-
-
-def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
-    properties = {key: value for key, value in stored.items() if key not in own}
-    packed = stored.get("_json")
-    if isinstance(packed, str):
-        properties |= json.loads(packed)
-    return properties
-
-
-def _node(row: Mapping[str, Any]) -> GraphNode:
-    stored = row["properties"]
-    labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
-    properties = _properties(stored, _OWN)
-    if "__Entity__" in row["labels"]:
-        label, name, text = (labels or ["entity"])[0], stored.get("name") or stored["id"], None
-    else:
-        named = [label for label in labels if label != _CHUNK]
-        label, name, text = (named or [CHUNK_LABEL])[0], stored["id"], stored.get("text") or ""
-    return GraphNode(stored["id"], label, name, properties, text, stored.get("embedding"))
-
-
-def _edge(row: Sequence[Any]) -> Edge:
-    source, type_, target, stored = row
-    properties = _properties(stored, ("_sources", "_json"))
-    payload = json.dumps(properties, ensure_ascii=False, default=str)  # a date of somebody else's
-    return Edge(source, type_, target, weight_of(properties), payload)
-
-
-def _first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
-    found: dict[str, GraphNode] = {}
-    for node in sorted((_node(row["node"]) for row in rows), key=lambda n: n.partition.order):
-        found.setdefault(node.id, node)
-    return {id_: found[id_] for id_ in wanted if id_ in found}
-
-
-def _edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
-    found: dict[str, list[Edge]] = {}
-    several: set[str] = set()
-    for row in rows:
-        if row["id"] in found:
-            several.add(row["id"])
-        found.setdefault(row["id"], []).extend(map(_edge, row["edges"]))
-    for id_ in several:  # the id is a node of several partitions
-        found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
-    return {id_: found[id_] for id_ in wanted if id_ in found}
-
-
-def _sorted_edges(rows: Rows) -> list[Edge]:
-    edges = {edge.id: edge for edge in (_edge(row["edge"]) for row in rows)}
-    return [edges[id_] for id_ in sorted(edges)]
-
-
-def _name_pairs(rows: Rows) -> list[tuple[str, str]]:
-    pairs = set()
-    for row in rows:
-        properties = {"aliases": row["aliases"]} if row["aliases"] else {}
-        node = GraphNode(row["id"], name=row["name"] or row["id"], properties=properties)
-        pairs |= {(name, node.id) for name in node.names}
-    return sorted(pairs)
 
 
 def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:

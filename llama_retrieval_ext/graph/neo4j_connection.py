@@ -1,11 +1,10 @@
-"""`Neo4jConnection`: statements over the drivers of a Neo4j server, in threads and on event loops."""
+"""`Neo4jConnection`: statements over a Neo4j server's drivers, in threads and on event loops."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
@@ -25,11 +24,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.graph.neo4j_rows import Rows
 from llama_retrieval_ext.stores.elasticsearch.loop_thread import LoopThread
 from llama_retrieval_ext.stores.url_parts import bracketed, seconds, secret
-
-T = TypeVar("T")
-Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {
@@ -78,15 +75,17 @@ class Neo4jAddress:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None or "@" in parts.netloc:
             raise ConfigurationError(
-                "a URL is shown in messages and kept in files, so it must not hold credentials; put "
-                "them into environment variables and write ?user_env=NAME&password_env=NAME"
+                "a URL is shown in messages and kept in files, so it must not hold credentials; "
+                "put them into environment variables and write ?user_env=NAME&password_env=NAME"
             )
         if parts.scheme not in _SCHEMES or not parts.hostname:
             raise ConfigurationError(f"got a URL without a host; {_ADVICE}")
         try:
             port = parts.port or 7687
         except ValueError as error:
-            raise ConfigurationError(f"the URL's port is no number up to 65535; {_ADVICE}") from error
+            raise ConfigurationError(
+                f"the URL's port is no number up to 65535; {_ADVICE}"
+            ) from error
         options = _options(parts.query)
         limit = seconds(options["timeout_s"]) if "timeout_s" in options else DEFAULT_TIMEOUT_S
         uri = f"{_SCHEMES[parts.scheme]}://{bracketed(parts.hostname)}:{port}"
@@ -178,7 +177,7 @@ class Neo4jConnection:
         self, statement: str, parameters: Mapping[str, object], routing: neo4j.RoutingControl
     ) -> Call[Rows]:
         # Checked identifiers and values as parameters: nobody else's text is in the statement.
-        query = neo4j.Query(statement, timeout=self.timeout_s)  # type: ignore[arg-type]
+        query = neo4j.Query(statement, timeout=self.timeout_s)
         values = dict(parameters)
 
         def function() -> Rows:
@@ -223,7 +222,7 @@ class Neo4jConnection:
             raise StoreUnavailableError(
                 f"{self.where} refuses the credentials; name them in the URL: {_ADVICE}"
             ) from error
-        except (ServiceUnavailable, asyncio.TimeoutError) as error:
+        except (ServiceUnavailable, TimeoutError) as error:
             raise StoreUnavailableError(f"{self.where} cannot be reached: {error}") from error
         except ConstraintError as error:
             raise DuplicateNodeError(

@@ -71,15 +71,9 @@ def graph_of(graph: Graph) -> GraphBackend:
     if isinstance(graph, str):
         return open_graph(graph)
     if isinstance(graph, PropertyGraphIndex):
-        return graph_of(graph.property_graph_store)
-    if isinstance(graph, EmbeddedPropertyGraphStore):
-        return graph.graph
+        graph = graph.property_graph_store
     if isinstance(graph, PropertyGraphStore):
-        homes = [kind.__module__ for kind in type(graph).__mro__]
-        if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
-            backend: GraphBackend = _neo4j_graph().from_store(graph)
-            return backend
-        return PropertyGraph(graph)
+        return _backend_of(graph)
     if isinstance(graph, GraphBackend):
         return graph
     raise ConfigurationError(
@@ -87,7 +81,17 @@ def graph_of(graph: Graph) -> GraphBackend:
     )
 
 
-def _neo4j_graph() -> Any:
+def _backend_of(store: PropertyGraphStore) -> GraphBackend:
+    if isinstance(store, EmbeddedPropertyGraphStore):
+        return store.graph
+    homes = [kind.__module__ for kind in type(store).__mro__]
+    if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
+        backend: GraphBackend = _neo4j_graph().from_store(store)
+        return backend
+    return PropertyGraph(store)
+
+
+def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
     """Return the class, imported when first needed."""
     try:
         return import_module("llama_retrieval_ext.graph.neo4j").Neo4jGraph

@@ -37,7 +37,7 @@ class PropertyGraph:
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Return everything that the scope sees, read now, one adjacency a partition."""
-        nodes = self._read(lambda: self.store.get())
+        nodes = self._read(self.store.get)
         kept = [node for node in map(GraphNode.from_llama_index, nodes) if _sees(node, scope)]
         views: dict[Partition, Adjacency] = {}
         for key, node in enumerate(sorted(kept, key=lambda node: node.id)):
@@ -92,7 +92,7 @@ class PropertyGraph:
         """Return name and id of every visible entity, one pair an alias, sorted."""
 
         def function() -> list[tuple[str, str]]:
-            nodes = map(GraphNode.from_llama_index, self._read(lambda: self.store.get()))
+            nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
             return sorted({(name, n.id) for n in nodes if _sees(n, scope) for name in n.names})
 
         return Call(function)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.backend import Edge, GraphNode, Partition, to_json
 
 FORMAT: Final = 1
@@ -112,7 +112,9 @@ class GraphRows:
         for batch in _batches(keys):
             marks = ",".join("?" * len(batch))
             # Marks for values, nothing else, are put into the statement.
-            statement = f"SELECT key, name, text, properties, embedding FROM nodes WHERE key IN ({marks})"  # noqa: S608, E501
+            statement = (
+                f"SELECT key, name, text, properties, embedding FROM nodes WHERE key IN ({marks})"  # noqa: S608
+            )
             for key, *payload in self._read(statement, batch):
                 found[key] = tuple(payload)
         return found
@@ -142,7 +144,7 @@ class GraphRows:
     def support(
         self, nodes: Iterable[tuple[str, int]], edges: Iterable[tuple[str, int, str, int]]
     ) -> None:
-        """Record the sources of nodes (by key) and of edges (by the keys of their ends and type)."""
+        """Record sources of nodes (by key) and of edges (by the keys of their ends and type)."""
         self._db.executemany("INSERT OR IGNORE INTO node_sources VALUES (?, ?)", nodes)
         self._db.executemany(
             "INSERT OR IGNORE INTO edge_sources SELECT ?, key FROM edges "
@@ -151,7 +153,7 @@ class GraphRows:
         )
 
     def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
-        """Forget what sources said in some partitions, and return what nothing supports any more."""
+        """Forget what sources said in some partitions; return what nothing supports any more."""
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
         self._db.execute("DELETE FROM visible")
         self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
@@ -230,6 +232,8 @@ class GraphRows:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"a text has half a character in it: {error}") from error
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise StoreUnavailableError(

@@ -132,9 +132,7 @@ class GraphContract:
         found = reached(graph, ["pit"], max_hops=3)
         expected = {"pit": 0, "collapse": 1, "crane": 1, "shoring": 2, "p1": 3}
         assert found.distances == expected
-        assert str(found.path("p1")) == (
-            "pit -HAS-> collapse <-MITIGATES- shoring <-MENTIONS- p1"
-        )
+        assert str(found.path("p1")) == ("pit -HAS-> collapse <-MITIGATES- shoring <-MENTIONS- p1")
 
     def test_an_expansion_ends_at_its_limit(self, graph: GraphBackend) -> None:
         assert list(reached(graph, ["pit"], max_hops=3, limit=2)) == ["pit", "collapse"]

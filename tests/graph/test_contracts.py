@@ -1,6 +1,7 @@
 """Every graph backend keeps the contract."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,7 @@ class TestGeneric(GraphContract):
 class TestNeo4j(WritableGraphContract):
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:
-        graph = open_graph(neo4j_url)
-        graph.clear(scope=None).function()
-        graph.upsert(*sample_graph()).function()
-        yield graph
-        graph.close()
+        with closing(open_graph(neo4j_url)) as graph:
+            graph.clear(scope=None).function()
+            graph.upsert(*sample_graph()).function()
+            yield graph

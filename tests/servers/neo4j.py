@@ -4,8 +4,8 @@ What is fetched is Neo4j Community with APOC core, which LlamaIndex's own store 
 not; it runs on Java 17, without Docker. To fetch it before the tests run:
 ``python -m tests.servers.neo4j``.
 
-``LLAMA_RETRIEVAL_NEO4J_URL`` names a server of the user's own, as ``bolt://host:7687``; it has to do
-without credentials. The tests delete all that is in it.
+``LLAMA_RETRIEVAL_NEO4J_URL`` names a server of the user's own, as ``bolt://host:7687``; it has to
+do without credentials. The tests delete all that is in it.
 """
 
 import atexit
@@ -37,7 +37,10 @@ _STOP_S = 20
 _MAIN = "META-INF/services/org.neo4j.server.startup.EntryPoint"
 _JAVA = (
     *("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"),
-    *(f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in ("java.nio", "java.io", "sun.nio.ch")),
+    *(
+        f"--add-opens=java.base/{each}=ALL-UNNAMED"
+        for each in ("java.nio", "java.io", "sun.nio.ch")
+    ),
 )
 _SETTINGS = """\
 server.default_listen_address=127.0.0.1

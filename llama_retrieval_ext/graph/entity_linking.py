@@ -1,0 +1,262 @@
+"""`EntityLinker`: which entities of a graph a question names, mostly without an LLM."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.arguments import check_count, is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.llm.llm_text import without_thinking
+from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+
+# Scopes whose names stay in memory.
+_SCOPES: Final = 32
+_PROMPT: Final = (
+    "List the things, places, processes and other entities that this question names, one a line, "
+    "as it spells them, and nothing else.\n\nQuestion: {query}\nEntities:\n"
+)
+
+
+@runtime_checkable
+class NER(Protocol):
+    """Anything that finds names in a text."""
+
+    def extract(self, text: str) -> Iterable[object]:
+        """Return names: strings, or objects with the name in ``text``, or dictionaries with it."""
+        ...
+
+
+NameFinder: TypeAlias = NER | Callable[[str], Iterable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedEntity:
+    """An entity that a question names.
+
+    Attributes:
+        node_id: The entity.
+        name: The name it goes by, normalised.
+        surface: How the question spells it; the whole question for a match by meaning.
+        score: In (0, 1]: 1 for a name as it is written.
+        by: ``exact``, ``fuzzy``, ``ner``, ``embedding`` or ``llm``.
+    """
+
+    node_id: str
+    name: str
+    surface: str
+    score: float
+    by: str
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names that one scope sees."""
+
+    version: int
+    gazetteer: Gazetteer
+    pairs: tuple[tuple[str, str], ...]
+
+
+class EntityLinker:
+    """Links questions to entities by a cascade: later steps run where earlier ones find nothing.
+
+    Names that are written, or nearly so; then what a ``ner`` finds, compared likewise; then the
+    entities whose names mean most nearly the same; then what an LLM finds. A scope sees its own
+    names only, so what it finds does not depend on another's.
+
+    Args:
+        graph: Where the names are.
+        fuzzy: Least similarity of a name that is not spelled as it should; None for exact names
+            only.
+        ner: Finds names in a question: an object with ``extract(text)``, or a function.
+        embed_model: Embeds names and questions; None for no match by meaning.
+        min_similarity: Least cosine of a match by meaning.
+        llm: Asked for names where nothing else found one; None for none.
+
+    Raises:
+        ConfigurationError: A number is out of range, or the NER is neither.
+        MissingDependencyError: The extra ``graph`` is not installed.
+
+    Examples:
+        >>> from llama_retrieval_ext.execution.drivers import run
+        >>> from llama_retrieval_ext.graph.backend import GraphNode
+        >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+        >>> graph = EmbeddedGraph(":memory:")
+        >>> graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], []).function()
+        >>> linked = run(EntityLinker(graph).link("which checks does a tower crain need?"))
+        >>> [(each.node_id, each.by) for each in linked]
+        [('crane', 'fuzzy')]
+        >>> graph.close()
+
+    """
+
+    def __init__(
+        self,
+        graph: GraphBackend,
+        *,
+        fuzzy: float | None = 0.85,
+        ner: NameFinder | None = None,
+        embed_model: BaseEmbedding | None = None,
+        min_similarity: float = 0.75,
+        llm: LLM | None = None,
+    ) -> None:
+        for value, what in ((fuzzy, "fuzzy"), (min_similarity, "min_similarity")):
+            if value is not None and not (is_number(value) and 0 < value <= 1):
+                raise ConfigurationError(f"{what} must be in (0, 1], got {value!r}")
+        if ner is not None and not isinstance(ner, NER) and not callable(ner):
+            raise ConfigurationError(
+                f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
+            )
+        self.graph = of_type(graph, GraphBackend, "graph")
+        self.fuzzy = fuzzy
+        self.ner = ner
+        self.embed_model = embed_model
+        self.min_similarity = min_similarity
+        self.llm = llm
+        self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
+        self._embeddings: dict[Scope | None, tuple[_Names, npt.NDArray[Any]]] = {}
+        self._lock = Lock()
+
+    def link(
+        self, query: str, *, scope: Scope | None = None, limit: int = 10
+    ) -> Plan[list[LinkedEntity]]:
+        """Return the entities that a question names, best first, ties by id.
+
+        Args:
+            query: The question.
+            scope: Who asks.
+            limit: Most entities.
+
+        Returns:
+            A plan for the execution drivers ``run`` and ``arun``.
+        """
+        check_count(limit, "limit")
+        names = yield from self._names_of(scope)
+        found = self._written(query, names)
+        if not found and self.ner is not None:
+            ner = self.ner
+            surfaces = yield Call(lambda: _surfaces(ner, query))
+            found = self._by_surface(surfaces, names, "ner")
+        if not found and self.embed_model is not None and names.pairs:
+            found = yield from self._by_meaning(query, names, scope, self.embed_model)
+        if not found and self.llm is not None:
+            surfaces = yield _asked(self.llm, query)
+            found = self._by_surface(surfaces, names, "llm")
+        return _best(found)[:limit]
+
+    def refresh(self) -> None:
+        """Forget the names, so that those that somebody else wrote are found."""
+        with self._lock:
+            self._names.clear()
+            self._embeddings.clear()
+
+    def _names_of(self, scope: Scope | None) -> Plan[_Names]:
+        version = self.graph.version
+        with self._lock:
+            known = self._names.get(scope)
+        if known is None or known.version != version:
+            pairs = yield self.graph.names(scope=scope)
+            known = yield Call(lambda: _Names(version, Gazetteer(pairs), tuple(pairs)))
+        with self._lock:
+            self._names[scope] = known
+            self._names.move_to_end(scope)
+            while len(self._names) > _SCOPES:
+                dropped, _ = self._names.popitem(last=False)
+                self._embeddings.pop(dropped, None)
+        return known
+
+    def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
+        """What is named as it is written, or nearly so."""
+        if self.fuzzy is None:
+            mentions = names.gazetteer.find(text)
+        else:
+            mentions = names.gazetteer.find_similar(text, threshold=self.fuzzy)
+        return [each for mention in mentions for each in _linked(mention, text)]
+
+    def _by_surface(self, surfaces: Sequence[str], names: _Names, by: str) -> list[LinkedEntity]:
+        found = [each for surface in surfaces for each in self._written(surface, names)]
+        return [
+            LinkedEntity(each.node_id, each.name, each.surface, each.score, by) for each in found
+        ]
+
+    def _by_meaning(
+        self, query: str, names: _Names, scope: Scope | None, model: BaseEmbedding
+    ) -> Plan[list[LinkedEntity]]:
+        known = self._embeddings.get(scope)
+        if known is None or known[0] is not names:
+            texts = [name for name, _ in names.pairs]
+            vectors = yield Call(
+                lambda: model.get_text_embedding_batch(texts),
+                lambda: model.aget_text_embedding_batch(texts),
+            )
+            known = names, _unit(vectors)
+            self._embeddings[scope] = known
+        vector = yield Call(
+            lambda: model.get_query_embedding(query), lambda: model.aget_query_embedding(query)
+        )
+        scores = known[1] @ _unit([vector])[0]
+        return [
+            LinkedEntity(
+                names.pairs[at][1], names.pairs[at][0], query, float(scores[at]), "embedding"
+            )
+            for at in np.flatnonzero(scores >= self.min_similarity)
+        ]
+
+
+def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
+    surface = text[mention.start : mention.end]
+    by = "exact" if mention.score == 1 else "fuzzy"
+    return [LinkedEntity(id_, mention.name, surface, mention.score, by) for id_ in mention.ids]
+
+
+def _surfaces(ner: NameFinder, query: str) -> list[str]:
+    """Return the names that a NER finds, as text, each once."""
+    found = ner.extract(query) if isinstance(ner, NER) else ner(query)
+    return list(dict.fromkeys(filter(None, map(_surface, found))))
+
+
+def _surface(found: object) -> str:
+    value = found.get("text") if isinstance(found, dict) else getattr(found, "text", found)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _asked(llm: LLM, query: str) -> Call[list[str]]:
+    prompt = _PROMPT.format(query=query)
+
+    async def coroutine() -> list[str]:
+        return _lines((await llm.acomplete(prompt)).text)
+
+    return Call(lambda: _lines(llm.complete(prompt).text), coroutine)
+
+
+def _lines(answer: str) -> list[str]:
+    lines = (
+        line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
+    )
+    return [line for line in dict.fromkeys(lines) if line]
+
+
+def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:
+    """Return each entity once, best first, ties by id."""
+    best: dict[str, LinkedEntity] = {}
+    for each in found:
+        if each.node_id not in best or best[each.node_id].score < each.score:
+            best[each.node_id] = each
+    return sorted(best.values(), key=lambda each: (-each.score, each.node_id))
+
+
+def _unit(vectors: Sequence[Sequence[float]]) -> npt.NDArray[Any]:
+    rows = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: npt.NDArray[Any] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit

@@ -1,0 +1,159 @@
+"""Translates nodes and edges to and from the rows of Cypher statements."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from llama_retrieval_ext.graph.backend import (
+    CHUNK_LABEL,
+    Edge,
+    GraphNode,
+    Hop,
+    Partition,
+    weight_of,
+)
+
+Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
+
+_SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
+_CHUNK: Final = "Chunk"
+_OWN: Final = ("id", "name", "text", "embedding", "_key", "_sources", "_json")
+
+
+def key_of(partition: Partition, id_: str) -> str:
+    """Return the unique key of a node: its id where no tenant and no knowledge base is named."""
+    return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
+
+
+def last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
+    """Return each node once, the last of those with the same key."""
+    return list({key_of(node.partition, node.id): node for node in nodes}.values())
+
+
+def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
+    """Return a node as a row that is written."""
+    own: dict[str, object] = {"id": node.id, "name": node.name}
+    if node.is_passage:
+        own = {"id": node.id, "text": node.text}
+    if node.embedding is not None:
+        own["embedding"] = [float(x) for x in node.embedding]
+    key = key_of(node.partition, node.id)
+    kind = _CHUNK if node.is_passage else "__Entity__"
+    labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
+    return {
+        "key": key,
+        "id": node.id,
+        "tenant": node.partition.tenant_id or "",
+        "kb": node.partition.kb_id or "",
+        "labels": labels,
+        "properties": {**_native(node.properties), **own, "_key": key},
+        "sources": sources,
+    }
+
+
+def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
+    """Return an edge, and what its ends are if they are not there, as a row that is written."""
+    properties = edge.properties
+    partition = Partition.of(properties)
+    scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
+    ends = [
+        {
+            "key": key_of(partition, id_),
+            "id": id_,
+            "tenant": partition.tenant_id or "",
+            "kb": partition.kb_id or "",
+            "properties": {"id": id_, "name": id_, **{k: v for k, v in scope.items() if v}},
+            "sources": sources,
+        }
+        for id_ in (edge.source, edge.target)
+    ]
+    return {
+        "ends": ends,
+        "source": ends[0]["key"],
+        "type": edge.type,
+        "target": ends[1]["key"],
+        "properties": _native(properties),
+        "sources": sources,
+    }
+
+
+def _native(properties: Mapping[str, Any]) -> dict[str, object]:
+    """Return properties as Neo4j can hold them; the others as JSON, under one name."""
+    native = {key: value for key, value in properties.items() if _is_native(value)}
+    rest = {
+        key: value for key, value in properties.items() if key not in native and value is not None
+    }
+    return {**native, "_json": json.dumps(rest, ensure_ascii=False)} if rest else dict(native)
+
+
+def _is_native(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        kinds = {type(item) for item in value}
+        return len(kinds) <= 1 and kinds <= {str, int, float, bool}
+    return isinstance(value, str | int | float | bool)
+
+
+def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+    properties = {key: value for key, value in stored.items() if key not in own}
+    packed = stored.get("_json")
+    if isinstance(packed, str):
+        properties |= json.loads(packed)
+    return properties
+
+
+def node_of(row: Mapping[str, Any]) -> GraphNode:
+    """Return the node of a row with its labels and properties."""
+    stored = row["properties"]
+    labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
+    properties = _properties(stored, _OWN)
+    if "__Entity__" in row["labels"]:
+        label, name, text = (labels or ["entity"])[0], stored.get("name") or stored["id"], None
+    else:
+        named = [label for label in labels if label != _CHUNK]
+        label, name, text = (named or [CHUNK_LABEL])[0], stored["id"], stored.get("text") or ""
+    return GraphNode(stored["id"], label, name, properties, text, stored.get("embedding"))
+
+
+def edge_of(row: Sequence[Any]) -> Edge:
+    """Return the edge of a list of source, type, target and properties."""
+    source, type_, target, stored = row
+    properties = _properties(stored, ("_sources", "_json"))
+    payload = json.dumps(properties, ensure_ascii=False, default=str)  # a date of somebody else's
+    return Edge(source, type_, target, weight_of(properties), payload)
+
+
+def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
+    """Return nodes by id, of several the one in the first partition."""
+    found: dict[str, GraphNode] = {}
+    for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
+        found.setdefault(node.id, node)
+    return {id_: found[id_] for id_ in wanted if id_ in found}
+
+
+def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
+    """Return edges by the node they were read at."""
+    found: dict[str, list[Edge]] = {}
+    several: set[str] = set()
+    for row in rows:
+        if row["id"] in found:
+            several.add(row["id"])
+        found.setdefault(row["id"], []).extend(map(edge_of, row["edges"]))
+    for id_ in several:  # the id is a node of several partitions
+        found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
+    return {id_: found[id_] for id_ in wanted if id_ in found}
+
+
+def sorted_edges(rows: Rows) -> list[Edge]:
+    """Return edges ordered by their identity, each once."""
+    edges = {edge.id: edge for edge in (edge_of(row["edge"]) for row in rows)}
+    return [edges[id_] for id_ in sorted(edges)]
+
+
+def name_pairs(rows: Rows) -> list[tuple[str, str]]:
+    """Return names and aliases with their ids, sorted."""
+    pairs = set()
+    for row in rows:
+        properties = {"aliases": row["aliases"]} if row["aliases"] else {}
+        node = GraphNode(row["id"], name=row["name"] or row["id"], properties=properties)
+        pairs |= {(name, node.id) for name in node.names}
+    return sorted(pairs)

@@ -1,0 +1,1 @@
+"""Rules: path patterns over a graph, declared as data, with a conclusion and a proof."""

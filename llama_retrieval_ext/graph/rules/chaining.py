@@ -1,0 +1,157 @@
+"""Chained rules: a step along a concluded edge becomes the pattern that concludes it.
+
+So a chain of rules is one pattern without conclusions in it, one Cypher statement, one traversal.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from llama_retrieval_ext.errors import RuleCycleError, RuleError
+from llama_retrieval_ext.graph.backend import Direction
+from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, RuleSet, Step, pattern_problems
+
+MAX_DEPTH: Final = 4
+MAX_VARIANTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way for a rule to match.
+
+    Attributes:
+        rule: The rule.
+        pattern: Without steps along concluded edges.
+        chain: Ids of the rules that are used, this one first.
+        confidence: The product of theirs.
+    """
+
+    rule: Rule
+    pattern: Pattern
+    chain: tuple[str, ...]
+    confidence: float
+
+
+def variants(rule: Rule, rules: RuleSet) -> list[Variant]:
+    """Return the ways in which a rule can match, by stored edges and by other rules' conclusions.
+
+    Raises:
+        RuleCycleError: A rule needs its own conclusion.
+        RuleError: A chain is longer than 4 rules, has too many ways to match, or leads through an
+            optional, repeated or excluded step.
+    """
+    found = list(_unfolded(rule, rules, (rule.id,)))
+    for variant in found:
+        for problem in pattern_problems(variant.pattern):
+            raise RuleError(f"rule {rule.id!r}, with {', '.join(variant.chain[1:])}: {problem}")
+    return found
+
+
+def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Variant]:
+    _check_steps(rule, rules)
+    ways = [Variant(rule, rule.pattern, (rule.id,), rule.confidence)]
+    for step in rule.pattern.required:
+        for inner in rules.concluding(step.types):
+            if inner.id in path:
+                cycle = (*path[path.index(inner.id) :], inner.id)
+                raise RuleCycleError(f"rules need each other: {' -> '.join(cycle)}", cycle)
+            if len(path) >= MAX_DEPTH:
+                raise RuleError(f"a chain of rules is longer than {MAX_DEPTH}: {', '.join(path)}")
+            ways += [
+                _inlined(way, step, sub, source, target)
+                for way in ways
+                if step in way.pattern.steps
+                for sub in _unfolded(inner, rules, (*path, inner.id))
+                for source, target in _ends(step)
+            ]
+            if len(ways) > MAX_VARIANTS:
+                raise RuleError(f"rule {rule.id!r} has more than {MAX_VARIANTS} ways to match")
+    yield from ways
+
+
+def _check_steps(rule: Rule, rules: RuleSet) -> None:
+    for step in (*rule.pattern.steps, *rule.pattern.unless):
+        plain = not step.optional and step.hops == (1, 1) and step in rule.pattern.steps
+        if not plain and rules.concluding(step.types):
+            raise RuleError(
+                f"rule {rule.id!r}: the step to {step.target!r} goes along a concluded edge "
+                f"({', '.join(step.types)}), which only a required step of one hop can"
+            )
+
+
+def _ends(step: Step) -> list[tuple[str, str]]:
+    """The variables at the source and the target of the concluded edge."""
+    forward, backward = (step.source, step.target), (step.target, step.source)
+    if step.direction is Direction.OUT:
+        return [forward]
+    return [backward] if step.direction is Direction.IN else [forward, backward]
+
+
+def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: str) -> Variant:
+    """Put a rule's pattern in the place of a step along its conclusion."""
+    concludes = inner.rule.concludes
+    if concludes is None:
+        raise RuleError(f"rule {inner.rule.id!r} concludes nothing")
+    names = {concludes.source: source, concludes.target: target}
+    prefix = f"{step.target}.{len(outer.chain)}."
+    body = inner.pattern
+
+    def renamed(variable: str) -> str:
+        return names.get(variable, prefix + variable)
+
+    def moved(each: Step) -> Step:
+        return replace(each, source=renamed(each.source), target=renamed(each.target))
+
+    at = outer.pattern.steps.index(step)
+    steps = outer.pattern.steps
+    bound = {body.start, *(s.target for s in (*body.required, *body.unless))}
+    pattern = replace(
+        outer.pattern,
+        labels=_unique(
+            (
+                *outer.pattern.labels,
+                *((renamed(name), label) for name, label in body.labels if name in bound),
+            )
+        ),
+        steps=_ordered(
+            outer.pattern.start, (*steps[:at], *map(moved, body.required), *steps[at + 1 :])
+        ),
+        unless=(*outer.pattern.unless, *map(moved, body.unless)),
+        where=(
+            *outer.pattern.where,
+            *(
+                replace(w, variable=None if w.variable is None else renamed(w.variable))
+                for w in body.where
+                if w.variable is None or w.variable in bound
+            ),
+        ),
+    )
+    return replace(
+        outer,
+        pattern=pattern,
+        chain=(*outer.chain, *inner.chain),
+        confidence=outer.confidence * inner.confidence,
+    )
+
+
+def _unique(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(dict.fromkeys(labels))
+
+
+def _ordered(start: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Order required steps so that each leaves a bound variable, turned round where need be."""
+    bound = {start}
+    waiting = [step for step in steps if not step.optional]
+    done: list[Step] = []
+    while waiting:
+        step = next((s for s in waiting if {s.source, s.target} & bound), None)
+        if step is None:
+            raise RuleError("a chain of rules falls into parts that no step joins")
+        waiting.remove(step)
+        if step.source not in bound:
+            step = replace(
+                step, source=step.target, target=step.source, direction=step.direction.reversed
+            )
+        done.append(step)
+        bound.add(step.target)
+    return (*done, *(step for step in steps if step.optional))

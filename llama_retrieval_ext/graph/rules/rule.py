@@ -1,0 +1,311 @@
+"""`Rule`: a pattern over the graph and what follows from it. Frozen values; YAML is their notation.
+
+A pattern is a start node and steps, each from a variable that is bound to another. Within the
+required steps of a pattern no edge is used twice, as in one Cypher ``MATCH``; an optional step and
+an exclusion may use any edge.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import RuleError
+from llama_retrieval_ext.filters import Compare, Value
+from llama_retrieval_ext.graph.backend import Direction
+
+MAX_HOPS: Final = 6
+MAX_STEPS: Final = 16
+# A name of a variable, and of a variable's property in a text: {hazard} or {hazard.level}.
+VARIABLE: Final = re.compile(r"[^\W\d]\w{0,63}")
+_SLOT: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?:\.([^{}]+))?\}|[{}]")
+
+
+@dataclass(frozen=True, slots=True)
+class FromContext:
+    """The value of a condition, taken from the context of the query.
+
+    Attributes:
+        key: Its name there. Where the context has no such value the condition does not hold.
+    """
+
+    key: str
+
+
+RuleValue: TypeAlias = Value | FromContext
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on a property of a node, or on the context of the query.
+
+    Attributes:
+        variable: The node's variable; None for the context.
+        key: The property, or the name in the context.
+        operator: As in filters on metadata, with the same meaning.
+        value: What it is compared with.
+    """
+
+    variable: str | None
+    key: str
+    operator: FilterOperator = FilterOperator.EQ
+    value: RuleValue = None
+
+    def compare(self, context: Mapping[str, object]) -> Compare:
+        """Return the condition with its value; one that never holds where the context lacks it."""
+        if not isinstance(self.value, FromContext):
+            return Compare(self.key, self.operator, self.value)
+        value = context.get(self.value.key)
+        value = tuple(value) if isinstance(value, list | tuple) else value
+        if not _fits(self.operator, value):
+            return Compare(self.key, FilterOperator.IN, ())
+        return Compare(self.key, self.operator, value)  # type: ignore[arg-type]  # it fits
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step along edges, once or several times.
+
+    Attributes:
+        source: The variable it leaves, bound by an earlier step.
+        types: Relation types, one of which an edge has.
+        target: The variable it reaches; one that is bound already must be reached.
+        direction: Of the edges, seen from the source.
+        hops: Least and most edges, each of them as the types and the direction say.
+        optional: Whether the pattern matches without it.
+    """
+
+    source: str
+    types: tuple[str, ...]
+    target: str
+    direction: Direction = Direction.OUT
+    hops: tuple[int, int] = (1, 1)
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a rule looks for.
+
+    Attributes:
+        start: The variable that seeds bind.
+        labels: Variables and the labels their nodes must have.
+        steps: In an order in which each leaves a bound variable.
+        unless: Steps that must not be possible.
+        where: Conditions; of an optional step's variable they are part of that step.
+    """
+
+    start: str
+    labels: tuple[tuple[str, str], ...] = ()
+    steps: tuple[Step, ...] = ()
+    unless: tuple[Step, ...] = ()
+    where: tuple[Where, ...] = ()
+
+    @property
+    def required(self) -> tuple[Step, ...]:
+        """Steps without which it does not match."""
+        return tuple(step for step in self.steps if not step.optional)
+
+    @property
+    def optional(self) -> tuple[Step, ...]:
+        """The other steps."""
+        return tuple(step for step in self.steps if step.optional)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Variables that a match binds, in the order of the steps."""
+        names = (self.start, *(step.target for step in (*self.required, *self.optional)))
+        return tuple(dict.fromkeys(names))
+
+    def labels_of(self, variable: str) -> tuple[str, ...]:
+        """Return the labels that a variable's node must have."""
+        return tuple(label for name, label in self.labels if name == variable)
+
+    def where_of(self, variable: str) -> tuple[Where, ...]:
+        """Return the conditions on a variable's node."""
+        return tuple(each for each in self.where if each.variable == variable)
+
+
+@dataclass(frozen=True, slots=True)
+class Concludes:
+    """An edge that follows from a match, for other rules to step along.
+
+    Attributes:
+        source: The variable it starts at.
+        type: Its relation type.
+        target: The variable it ends at.
+    """
+
+    source: str
+    type: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern, and what follows where it matches.
+
+    Attributes:
+        id: Its name, unique among rules that are used together.
+        pattern: What it looks for.
+        then: The conclusion in words: ``{variable}`` is a node's name, ``{variable.property}`` a
+            property, ``{{`` a brace.
+        kind: What sort of conclusion it is, such as ``safety``.
+        priority: 1 is the most important.
+        confidence: In (0, 1]; chained rules multiply theirs.
+        missing: Text for an optional node, or a property, that is not there.
+        concludes: The edge that other rules can use.
+
+    Raises:
+        RuleError: A part of it is out of range or refers to nothing; the message says which.
+    """
+
+    id: str
+    pattern: Pattern
+    then: str
+    kind: str = ""
+    priority: int = 1
+    confidence: float = 1.0
+    missing: str = "?"
+    concludes: Concludes | None = None
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise RuleError(f"rule {self.id!r}: {problem}")
+
+    def text(self, names: Mapping[str, str], properties: Mapping[str, Mapping[str, object]]) -> str:
+        """Return the conclusion for a match.
+
+        Args:
+            names: Name of the node of each bound variable.
+            properties: Its properties.
+        """
+
+        def fill(slot: re.Match[str]) -> str:
+            variable, key = slot[1], slot[2]
+            if variable is None:
+                return slot[0][0]
+            if key is None:
+                return names.get(variable, self.missing)
+            return _shown(properties.get(variable, {}).get(key), self.missing)
+
+        return _SLOT.sub(fill, self.then)
+
+    @property
+    def slots(self) -> list[tuple[str, str | None]]:
+        """Variables and properties that the conclusion names."""
+        return [(slot[1], slot[2]) for slot in _SLOT.finditer(self.then) if slot[1] is not None]
+
+    def _problems(self) -> Iterator[str]:
+        yield from pattern_problems(self.pattern)
+        bound = self.pattern.variables
+        for slot in _SLOT.finditer(self.then):
+            if slot[0] in "{}":
+                yield f"a brace of {self.then!r} has no partner; write {{{{ for a brace"
+            elif slot[1] is not None and slot[1] not in bound:
+                yield f"the conclusion names {slot[1]!r}, which no step binds"
+        if not 0 < self.confidence <= 1:
+            yield f"confidence must be in (0, 1], got {self.confidence}"
+        if self.priority < 1:
+            yield f"priority must be at least 1, got {self.priority}"
+        sure = {self.pattern.start, *(step.target for step in self.pattern.required)}
+        for end in () if self.concludes is None else (self.concludes.source, self.concludes.target):
+            if end not in sure:
+                yield f"it concludes an edge at {end!r}, which no required step binds"
+
+
+def pattern_problems(pattern: Pattern) -> Iterator[str]:
+    """Yield what is wrong with a pattern."""
+    if len(pattern.steps) + len(pattern.unless) > MAX_STEPS:
+        yield f"it has more than {MAX_STEPS} steps"
+    bound = {pattern.start}
+    for step in (*pattern.required, *pattern.optional):
+        yield from _step_problems(step, bound)
+        if step.optional and step.target in bound:
+            yield f"an optional step leads to {step.target!r}, which is bound already"
+        bound.add(step.target)
+    yield from _unless_problems(pattern, bound)
+    known = bound | {step.target for step in pattern.unless}
+    for each in pattern.where:
+        if each.variable is not None and each.variable not in known:
+            yield f"a condition is on {each.variable!r}, which no step binds"
+
+
+def _unless_problems(pattern: Pattern, bound: set[str]) -> Iterator[str]:
+    sure = {pattern.start, *(step.target for step in pattern.required)}
+    for step in pattern.unless:
+        yield from _step_problems(step, sure)
+        if step.target in bound - sure:
+            yield f"'unless' leads to {step.target!r}, which only an optional step binds"
+
+
+def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
+    if step.source not in bound:
+        yield f"a step leaves {step.source!r}, which no step before it binds"
+    if not step.types:
+        yield f"the step to {step.target!r} names no relation type"
+    least, most = step.hops
+    if not 1 <= least <= most <= MAX_HOPS:
+        yield f"hops of the step to {step.target!r} must be 1 to {MAX_HOPS}, got {least} to {most}"
+
+
+def _fits(operator: FilterOperator, value: object) -> bool:
+    if operator in (
+        *(FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL),
+    ):
+        return isinstance(value, tuple) and all(_is_scalar(item) for item in value)
+    if operator in (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE):
+        return isinstance(value, str)
+    return _is_scalar(value)
+
+
+def _is_scalar(value: object) -> bool:
+    """Whether every engine can compare it: text, or a number of 64 bits."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, str) or (isinstance(value, float) and abs(value) < float("inf"))
+
+
+def _shown(value: object, missing: str) -> str:
+    if value is None:
+        return missing
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules that are used together; a conclusion of one can be a step of another.
+
+    Attributes:
+        rules: In the order of the file.
+        file: Where they were read, for messages.
+
+    Raises:
+        RuleError: Two rules have the same id, or a chain is too long.
+        RuleCycleError: Rules need each other's conclusions.
+    """
+
+    rules: tuple[Rule, ...]
+    file: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        ids = [rule.id for rule in self.rules]
+        for id_ in ids:
+            if ids.count(id_) > 1:
+                raise RuleError(f"two rules have the id {id_!r}")
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def concluding(self, types: Sequence[str]) -> list[Rule]:
+        """Return the rules that conclude an edge of one of the types."""
+        return [rule for rule in self.rules if rule.concludes and rule.concludes.type in types]

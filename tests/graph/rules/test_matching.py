@@ -1,0 +1,225 @@
+"""One pattern, two compilers: the traversal finds what Cypher finds, cycles included."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import RuleError
+from llama_retrieval_ext.graph.backend import Direction, Edge, GraphBackend, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.open import open_graph
+from llama_retrieval_ext.graph.rules.chaining import variants
+from llama_retrieval_ext.graph.rules.matching import Match, find_matches
+from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.graph_contract import answer
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+SCOPE = Scope("acme")
+TYPES, LABELS = ("A", "B", "C"), ("X", "Y")
+
+
+def found(
+    graph: GraphBackend,
+    pattern: Pattern,
+    seeds: Sequence[str] | None = None,
+    context: Mapping[str, object] | None = None,
+) -> list[Match]:
+    return answer(find_matches(graph, pattern, seeds=seeds, context=context or {}, scope=SCOPE))
+
+
+@pytest.fixture
+def cycle() -> Iterator[EmbeddedGraph]:
+    with EmbeddedGraph(":memory:") as graph:
+        acme = {"tenant_id": "acme"}
+        graph.upsert([], [Edge.of(s, "A", t, acme) for s, t in ("ab", "bc", "ca")]).function()
+        yield graph
+
+
+def test_a_repeated_step_uses_no_edge_twice(cycle: EmbeddedGraph) -> None:
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y", hops=(1, 5)),))
+    assert [match.ids for match in found(cycle, pattern, ["a"])] == [
+        ("a", "a"),
+        ("a", "b"),
+        ("a", "c"),
+    ]
+
+
+def test_two_steps_use_no_edge_twice(cycle: EmbeddedGraph) -> None:
+    steps = (Step("x", ("A",), "y"), Step("y", ("A",), "z", Direction.ANY))
+    assert [m.ids for m in found(cycle, Pattern("x", steps=steps), ["a"])] == [("a", "b", "c")]
+
+
+def test_a_step_to_a_bound_variable_closes_a_ring(cycle: EmbeddedGraph) -> None:
+    ring = (Step("x", ("A",), "y"), Step("y", ("A",), "z"), Step("z", ("A",), "x"))
+    assert len(found(cycle, Pattern("x", steps=ring), ["a"])) == 1
+
+
+def test_an_optional_step_that_is_not_there_binds_nothing(cycle: EmbeddedGraph) -> None:
+    steps = (Step("x", ("A",), "y"), Step("y", ("NO",), "z", optional=True))
+    (match,) = found(cycle, Pattern("x", steps=steps), ["a"])
+    assert match.ids == ("a", "b", None)
+    assert [len(edges) for edges in match.proof] == [1, 0]
+
+
+def test_an_exclusion_drops_matches(cycle: EmbeddedGraph) -> None:
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), unless=(Step("y", ("A",), "z"),))
+    assert found(cycle, pattern) == []
+    other = replace(pattern, unless=(Step("y", ("NO",), "z"),))
+    assert len(found(cycle, other)) == 3
+
+
+def test_conditions_on_the_context_decide_before_the_graph(cycle: EmbeddedGraph) -> None:
+    where = (Where(None, "chapter", FilterOperator.IN, ("safety",)),)
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), where=where)
+    assert len(found(cycle, pattern, ["a"], {"chapter": "safety"})) == 1
+    assert found(cycle, pattern, ["a"], {"chapter": "quality"}) == []
+    assert found(cycle, pattern, ["a"], {}) == []
+
+
+def test_a_value_the_context_lacks_makes_a_condition_false(cycle: EmbeddedGraph) -> None:
+    where = (Where("y", "name", FilterOperator.NE, FromContext("area")),)
+    pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), where=where)
+    assert len(found(cycle, pattern, ["a"], {"area": "z"})) == 1
+    assert found(cycle, pattern, ["a"], {}) == []
+
+
+def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: EmbeddedGraph) -> None:
+    rules = parse_rules(
+        "rules:\n"
+        "  - {id: two, match: [{node: a}, {follow: A, node: b}, {follow: A, node: c}], then: x,"
+        " confidence: 0.5, concludes: {from: a, relation: TWO, to: c}}\n"
+        "  - {id: back, match: [{node: x}, {follow: TWO, direction: in, node: y}], then: x,"
+        " confidence: 0.5}\n"
+    )
+    stored, concluded = variants(rules.rules[1], rules)
+    assert found(cycle, stored.pattern) == []
+    assert (concluded.chain, concluded.confidence) == (("back", "two"), 0.25)
+    (match,) = found(cycle, concluded.pattern, ["a"])
+    assert match.ids[0] == "a"
+    assert [e.id for step in match.proof for e in step] == [("c", "A", "a"), ("b", "A", "c")]
+
+
+def test_a_rule_that_explodes_is_stopped() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        acme = {"tenant_id": "acme"}
+        edges = [Edge.of(f"{a}", "A", f"{b}", acme) for a in range(12) for b in range(12)]
+        graph.upsert([], edges).function()
+        pattern = Pattern("x", steps=(Step("x", ("A",), "y", hops=(6, 6)),))
+        with pytest.raises(RuleError, match="more than 10000 matches"):
+            found(graph, pattern)
+        where = (Where("y", "name", FilterOperator.EQ, "nobody"),)
+        with pytest.raises(RuleError, match="looks at more than"):
+            found(graph, replace(pattern, where=where))
+
+
+def random_graph(rng: random.Random) -> tuple[list[GraphNode], list[Edge]]:
+    """A dense little graph of two tenants, with loops and cycles."""
+    ids = [f"n{at}" for at in range(7)]
+    nodes, edges = [], []
+    for tenant in ("acme", "globex"):
+        for id_ in ids:
+            properties: dict[str, object] = {"tenant_id": tenant}
+            if rng.random() < 0.8:
+                properties["k"] = rng.choice([1, 2, 2.0, "2", True, ["p", "q"], [], "pq"])
+            nodes.append(GraphNode(id_, rng.choice(LABELS), f"name {id_}", properties))
+        for _ in range(14):
+            ends = rng.choice(ids), rng.choice(ids)
+            edges.append(Edge.of(ends[0], rng.choice(TYPES), ends[1], {"tenant_id": tenant}))
+    return nodes, edges
+
+
+def random_pattern(rng: random.Random) -> Pattern:
+    steps: list[Step] = []
+    sure, names = ["v0"], ["v0"]
+    for at in range(1, rng.randint(1, 4)):
+        optional = rng.random() < 0.3
+        source = rng.choice(names if optional else sure)
+        fresh = optional or rng.random() < 0.85
+        target = f"v{at}" if fresh else rng.choice(sure)
+        steps.append(random_step(rng, source, target, optional=optional))
+        names.append(target)
+        if not optional:
+            sure.append(target)
+    unless = [random_step(rng, rng.choice(sure), "w")] if rng.random() < 0.4 else []
+    names += [step.target for step in unless]
+    named = [*dict.fromkeys(names)]
+    labels = tuple((name, rng.choice(LABELS)) for name in named if rng.random() < 0.3)
+    where = tuple(random_where(rng, name) for name in named if rng.random() < 0.25)
+    ordered = sorted(steps, key=lambda step: step.optional)
+    return Pattern("v0", labels, tuple(ordered), tuple(unless), where)
+
+
+def random_step(rng: random.Random, source: str, target: str, *, optional: bool = False) -> Step:
+    types = tuple(rng.sample(TYPES, rng.randint(1, 2)))
+    least = rng.choice([1, 1, 1, 2])
+    hops = (least, least + rng.choice([0, 0, 1]))
+    return Step(source, types, target, rng.choice(list(Direction)), hops, optional)
+
+
+def random_where(rng: random.Random, name: str) -> Where:
+    choices: list[tuple[FilterOperator, RuleValue]] = [
+        (FilterOperator.EQ, 2),
+        (FilterOperator.NE, "2"),
+        (FilterOperator.GTE, 2),
+        (FilterOperator.LT, 2),
+        (FilterOperator.IN, (1, "2")),
+        (FilterOperator.NIN, (2,)),
+        (FilterOperator.ANY, ("p", "z")),
+        (FilterOperator.ALL, ("p", "q")),
+        (FilterOperator.CONTAINS, "p"),
+        (FilterOperator.TEXT_MATCH, "p"),
+        (FilterOperator.TEXT_MATCH_INSENSITIVE, "PQ"),
+        (FilterOperator.IS_EMPTY, None),
+    ]
+    operator, value = rng.choice(choices)
+    return Where(name, "k", operator, value)
+
+
+@pytest.mark.slow
+def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
+    rng = random.Random(12)
+    total = 0
+    with closing(open_graph(neo4j_url)) as graph:
+        for _ in range(6):
+            nodes, edges = random_graph(rng)
+            graph.clear(scope=None).function()
+            graph.upsert(nodes, edges).function()
+            with EmbeddedGraph(":memory:") as embedded:
+                embedded.upsert(nodes, edges).function()
+                for _ in range(20):
+                    pattern = random_pattern(rng)
+                    seeds = rng.choice([None, ["n0", "n3"]])
+                    mine = outcome(embedded, pattern, seeds)
+                    assert mine == outcome(graph, pattern, seeds), pattern
+                    total += len(mine)
+    assert total > 300
+
+
+def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> list[object]:
+    request = find_matches(graph, pattern, seeds=seeds, context={}, scope=SCOPE)
+    try:
+        matches = request.function()
+    except RuleError as error:
+        return [str(error)]
+    return [(m.ids, [[edge.id for edge in step] for step in m.proof]) for m in matches]
+
+
+def test_another_tenants_rows_change_no_match() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        nodes, edges = random_graph(rng)
+        own = [n for n in nodes if n.properties["tenant_id"] == "acme"]
+        own_edges = [e for e in edges if e.properties["tenant_id"] == "acme"]
+        pattern = random_pattern(rng)
+        with EmbeddedGraph(":memory:") as alone, EmbeddedGraph(":memory:") as shared:
+            alone.upsert(own, own_edges).function()
+            shared.upsert(nodes, edges).function()
+            assert outcome(alone, pattern, None) == outcome(shared, pattern, None)

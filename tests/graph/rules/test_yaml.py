@@ -1,0 +1,138 @@
+"""Rule files: read with line numbers and advice, printed back the same; never run."""
+
+import pytest
+
+from llama_retrieval_ext.errors import RuleCycleError, RuleError, RuleSyntaxError
+from llama_retrieval_ext.graph.rules.yaml import parse_rules, print_rules
+
+RULES = """\
+rules:
+- id: hazards-have-measures
+  kind: safety
+  priority: 2
+  confidence: 0.9
+  match:
+  - node: process
+    label: Process
+  - from: process
+    follow: HAS_HAZARD
+    node: hazard
+    label: Hazard
+  - from: hazard
+    follow:
+    - MITIGATES
+    - PREVENTS
+    direction: in
+    hops:
+    - 1
+    - 2
+    optional: true
+    node: measure
+    label: 措施
+  unless:
+  - from: hazard
+    follow: ACCEPTED_BY
+    node: manager
+  where:
+  - node: hazard
+    property: level
+    operator: '>='
+    value: 3
+  - context: chapter
+    operator: in
+    value:
+    - safety
+    - 应急
+  - node: hazard
+    property: areas
+    operator: contains
+    value_from: area
+  then: '{process} 需要 {measure.name}: {hazard}'
+  missing: nothing
+  concludes:
+    from: process
+    relation: FACES
+    to: hazard
+"""
+
+
+def test_rules_are_printed_as_they_were_read() -> None:
+    rules = parse_rules(RULES)
+    assert print_rules(rules) == RULES
+    assert parse_rules(print_rules(rules)) == rules
+
+
+def rule(**changes: str) -> str:
+    """A rule, with lines of it replaced."""
+    lines = {
+        "id": "id: a",
+        "match": "match: [{node: p, label: P}, {follow: HAS, node: h}]",
+        "then": "then: '{p} {h}'",
+        **changes,
+    }
+    return "rules:\n" + "".join(
+        ("  - " if at == 0 else "    ") + line + "\n" for at, line in enumerate(lines.values())
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (rule(then="the: x"), 4, "no field 'the'; did you mean 'then'"),
+        (rule(match="match: [{node: p}, {folow: HAS, node: h}]"), 3, "did you mean 'follow'"),
+        (rule(where="where: [{node: hh, property: x, value: 1}]"), 2, "on 'hh'"),
+        (rule(then="then: '{hh}'"), 2, "names 'hh', which no step binds"),
+        (rule(then="then: 'a { b'"), 2, "brace"),
+        (rule(then="then: ''"), 4, "must not be empty"),
+        (rule(match="match: [{node: p}, {follow: 'A`B', node: h}]"), 3, "letters, digits"),
+        (rule(match="match: [{node: 'p p'}]"), 3, "a variable is"),
+        (rule(match="match: [{node: p}, {follow: A, hops: [0, 99], node: h}]"), 2, "hops"),
+        (rule(match="match: [{node: p}, {follow: A, direction: ot, node: h}]"), 3, "'out'"),
+        (rule(kind="kind: 3"), 5, "'kind' is text"),
+        (rule(kind="confidence: 2"), 2, "confidence must be in"),
+        (rule(kind="priority: true"), 5, "whole number"),
+        (rule(where="where: [{node: h, property: x, operator: '=>', value: 1}]"), 5, "one of"),
+        (rule(where="where: [{node: h, property: x, value: true}]"), 5, "text, numbers"),
+        (rule(where="where: [{node: h, property: x, operator: in, value: 1}]"), 5, "a list"),
+        (rule(where="where: [{node: h, property: x, value: 2024-01-01}]"), 5, "text, numbers"),
+        ("rules:\n  - &a {id: x}\n  - *a\n", 2, "references"),
+        ("rules:\n  - !!python/object/apply:os.system ['x']\n", 2, "has the fields"),
+        (rule(id="id: !!python/name:os.system x"), 2, "no value"),
+        ("rules: [", 1, "no YAML"),
+        ("", 1, "empty"),
+        ("rules: " + "[" * 5000, 1, "nested too deeply|no YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, message: str) -> None:
+    with pytest.raises(RuleSyntaxError, match=message) as caught:
+        parse_rules(text, file="rules.yaml")
+    assert caught.value.line == line
+    assert str(caught.value).startswith(f"rules.yaml, line {line}, column")
+
+
+def chained(*pairs: tuple[str, str]) -> str:
+    """Rules that each conclude one relation from another."""
+    return "rules:\n" + "".join(
+        f"  - id: {made}\n"
+        f"    match: [{{node: a}}, {{follow: {used}, node: b}}]\n"
+        "    then: '{a} {b}'\n"
+        f"    concludes: {{from: a, relation: {made}, to: b}}\n"
+        for used, made in pairs
+    )
+
+
+def test_rules_that_need_each_other_are_refused() -> None:
+    with pytest.raises(RuleCycleError, match="A -> B -> A") as caught:
+        parse_rules(chained(("B", "A"), ("A", "B")))
+    assert caught.value.rules == ("A", "B", "A")
+
+
+def test_chains_have_a_limit() -> None:
+    parse_rules(chained(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D")))
+    with pytest.raises(RuleError, match="longer than 4"):
+        parse_rules(chained(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D"), ("D", "E")))
+
+
+def test_two_rules_cannot_have_one_id() -> None:
+    with pytest.raises(RuleError, match="two rules"):
+        parse_rules(rule() + rule().removeprefix("rules:\n"))

@@ -1,0 +1,208 @@
+"""The embedded graph on disk, and as LlamaIndex's property graph store."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+from llama_index.core.graph_stores.types import (
+    KG_NODES_KEY,
+    KG_RELATIONS_KEY,
+    ChunkNode,
+    EntityNode,
+    Relation,
+)
+from llama_index.core.indices.property_graph import PropertyGraphIndex
+from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+
+
+@pytest.fixture
+def store() -> Iterator[EmbeddedPropertyGraphStore]:
+    with EmbeddedPropertyGraphStore(":memory:") as store:
+        store.upsert_nodes([EntityNode(name=name, label="X") for name in "abcd"])
+        store.upsert_relations(
+            [Relation(label="R", source_id=s, target_id=t) for s, t in ("ab", "cb", "cd")]
+        )
+        yield store
+
+
+def triples(found: object) -> list[tuple[str, str, str]]:
+    assert isinstance(found, list)
+    return [(source.id, relation.label, target.id) for source, relation, target in found]
+
+
+def test_a_relation_map_goes_both_ways_nearest_first(store: EmbeddedPropertyGraphStore) -> None:
+    found = store.get_rel_map(store.get(ids=["a"]), depth=3)
+    assert triples(found) == [("a", "R", "b"), ("c", "R", "b"), ("c", "R", "d")]
+    assert triples(store.get_rel_map(store.get(ids=["a"]), depth=3, limit=1)) == [("a", "R", "b")]
+    assert store.get_rel_map(store.get(ids=["a"]), ignore_rels=["R"]) == []
+
+
+def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
+    assert store.get(ids=[]) == []
+    assert len(store.get()) == 4
+    assert store.get_triplets() == []
+
+
+def test_deleting_a_node_leaves_its_neighbours(store: EmbeddedPropertyGraphStore) -> None:
+    store.delete(entity_names=["c"])
+    assert [node.id for node in store.get()] == ["a", "b", "d"]
+    assert triples(store.get_triplets(relation_names=["R"])) == [("a", "R", "b")]
+    store.delete(relation_names=["R"])
+    assert len(store.get()) == 3
+    assert store.get_triplets(relation_names=["R"]) == []
+
+
+def test_entities_are_found_by_embedding(store: EmbeddedPropertyGraphStore) -> None:
+    store.upsert_nodes(
+        [EntityNode(name="a", embedding=[1, 0]), EntityNode(name="b", embedding=[1, 1])]
+    )
+    query = VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=2)
+    nodes, scores = store.vector_query(query)
+    assert [node.id for node in nodes] == ["a", "b"]
+    assert scores == pytest.approx([1, 0.5**0.5])
+
+
+def test_cypher_is_refused(store: EmbeddedPropertyGraphStore) -> None:
+    with pytest.raises(UnsupportedModeError, match="neo4j://"):
+        store.structured_query("MATCH (n) RETURN n")
+
+
+def test_a_simple_store_comes_over_and_goes_back(store: EmbeddedPropertyGraphStore) -> None:
+    simple = store.to_simple()
+    assert isinstance(simple, SimplePropertyGraphStore)
+    simple.upsert_nodes([ChunkNode(text="t", id_="p", properties={"x": 1})])
+    with EmbeddedPropertyGraphStore.from_simple(simple) as again:
+        assert triples(again.get_triplets(relation_names=["R"])) == triples(
+            store.get_triplets(relation_names=["R"])
+        )
+        (chunk,) = again.get(ids=["p"])
+        assert isinstance(chunk, ChunkNode)
+        assert (chunk.text, chunk.properties) == ("t", {"x": 1})
+
+
+class Words(TransformComponent):
+    """An extractor without an LLM: neighbouring words are related."""
+
+    def __call__(self, nodes: list[BaseNode], **_: object) -> list[BaseNode]:  # type: ignore[override]
+        for node in nodes:
+            words = node.get_content().split()
+            metadata = dict(node.metadata)
+            node.metadata[KG_NODES_KEY] = [
+                EntityNode(name=word, properties=dict(metadata)) for word in words
+            ]
+            node.metadata[KG_RELATIONS_KEY] = [
+                Relation(label="NEXT", source_id=a, target_id=b, properties=dict(metadata))
+                for a, b in zip(words, words[1:], strict=False)
+            ]
+        return nodes
+
+
+def written(store: EmbeddedPropertyGraphStore, *texts: str) -> PropertyGraphIndex:
+    return PropertyGraphIndex.from_documents(
+        [Document(id_=text, text=text) for text in texts],
+        property_graph_store=store,
+        kg_extractors=[Words()],
+        embed_model=FakeEmbedding(),
+        use_async=False,
+    )
+
+
+def test_a_property_graph_index_writes_reads_and_deletes() -> None:
+    with EmbeddedPropertyGraphStore(":memory:") as store:
+        written(store, "pit needs shoring", "crane needs checks")
+        assert {"pit", "needs", "shoring"} <= {name for name, _ in names(store)}
+        assert len(store.get_llama_nodes([node.id for node in store.get()])) == 2
+        store.delete_llama_nodes(ref_doc_ids=["pit needs shoring"])
+        assert [name for name, _ in names(store)] == ["checks", "crane", "needs"]
+        assert triples(store.get_triplets(relation_names=["NEXT"])) == [
+            ("crane", "NEXT", "needs"),
+            ("needs", "NEXT", "checks"),
+        ]
+
+
+def test_tenants_share_a_graph_and_no_row() -> None:
+    with EmbeddedPropertyGraphStore(":memory:") as store:
+        acme, globex = (store.for_scope(Scope(tenant)) for tenant in ("acme", "globex"))
+        written(acme, "pit needs shoring")
+        before = names(acme), triples(acme.get_triplets(ids=["needs"]))
+        written(globex, "pit needs guards")
+        assert (names(acme), triples(acme.get_triplets(ids=["needs"]))) == before
+        assert ("guards", "guards") in names(globex)
+
+
+def names(store: EmbeddedPropertyGraphStore) -> list[tuple[str, str]]:
+    return store.graph.names(scope=store.scope).function()
+
+
+def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
+    node = GraphNode("a", "X", "Ä", {"tenant_id": "t", "aliases": ["b"]}, embedding=[0.5, 1.0])
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d").function()
+    with EmbeddedGraph(tmp_path) as graph:
+        found = graph.nodes(["a"], scope=Scope("t")).function()["a"]
+        assert (found, found.embedding) == (node, [0.5, 1.0])
+        assert len(run(expand(graph, ["c"], max_hops=1, scope=Scope("t")))) == 2
+        graph.delete_sources(["d"], scope=None).function()
+    with EmbeddedGraph(tmp_path) as graph:
+        assert graph.names(scope=None).function() == []
+
+
+def test_a_directory_is_open_once(tmp_path: Path) -> None:
+    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
+        EmbeddedGraph(tmp_path)
+    EmbeddedGraph(tmp_path).close()
+
+
+def test_another_file_is_no_graph(tmp_path: Path) -> None:
+    (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
+    with pytest.raises(StoreFormatError):
+        EmbeddedGraph(tmp_path)
+
+
+WRITER = """
+import sys
+from llama_retrieval_ext.graph.backend import Edge
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+graph = EmbeddedGraph(sys.argv[1])
+for batch in range(100_000):
+    edges = [Edge.of(f"{batch}", "R", f"{batch}-{at}") for at in range(50)]
+    graph.upsert([], edges, source=str(batch)).function()
+    print(batch, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
+def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        last = ""
+        while last != "5":
+            last = process.stdout.readline().strip()
+        time.sleep(random.Random().random() / 20)
+        os.kill(process.pid, signal.SIGKILL)
+        confirmed = process.stdout.read().split()
+    with EmbeddedGraph(tmp_path) as graph:
+        (view,) = graph.views(None)
+        batches = {edge.source for edge in view.outgoing()}
+        assert {len(view.edges(batch)) for batch in batches} == {50}
+        assert {str(at) for at in range(6)} | set(confirmed) <= batches

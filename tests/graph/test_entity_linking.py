@@ -1,0 +1,91 @@
+"""Questions are linked to entities by a cascade, each scope to its own."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.graph.backend import GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.entity_linking import EntityLinker
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+ACME = {"tenant_id": "acme"}
+SCOPE = Scope("acme")
+
+
+@pytest.fixture
+def graph() -> Iterator[EmbeddedGraph]:
+    with EmbeddedGraph(":memory:") as graph:
+        nodes = [
+            GraphNode("pit", name="foundation pit", properties={**ACME, "aliases": ["基坑"]}),
+            GraphNode("crane", name="tower crane", properties=ACME),
+        ]
+        graph.upsert(nodes, []).function()
+        yield graph
+
+
+def linked(graph: EmbeddedGraph, query: str, **options: Any) -> list[tuple[str, str]]:
+    linker = EntityLinker(graph, **options)
+    found = run(linker.link(query, scope=SCOPE))
+    assert asyncio.run(arun(linker.link(query, scope=SCOPE))) == found
+    return [(each.node_id, each.by) for each in found]
+
+
+def test_names_aliases_and_typos_are_linked(graph: EmbeddedGraph) -> None:
+    assert linked(graph, "a Foundation Pit with a tower crain") == [
+        ("pit", "exact"),
+        ("crane", "fuzzy"),
+    ]
+    assert linked(graph, "基坑支护") == [("pit", "exact")]
+    assert linked(graph, "a tower crain", fuzzy=None) == []
+
+
+class Model:
+    """As spaCy and GLiNER find names."""
+
+    def extract(self, text: str) -> list[dict[str, str]]:
+        return [{"text": "foundation pit"}] if "hole" in text else []
+
+
+@pytest.mark.parametrize("ner", [Model(), lambda text: ["foundation pit"]])
+def test_a_ner_is_asked_where_no_name_is_written(graph: EmbeddedGraph, ner: Any) -> None:
+    assert linked(graph, "the hole", ner=ner) == [("pit", "ner")]
+    assert linked(graph, "the tower crane", ner=ner) == [("crane", "exact")]
+
+
+def test_a_name_that_means_the_same_is_linked(graph: EmbeddedGraph) -> None:
+    options = {"fuzzy": None, "embed_model": FakeEmbedding(), "min_similarity": 0.9}
+    assert linked(graph, "crane tower", **options) == [("crane", "embedding")]
+    assert linked(graph, "parental leave", **options) == []
+
+
+def test_an_llm_comes_last(graph: EmbeddedGraph) -> None:
+    llm = ScriptedLLM(["<think>hm</think>- foundation pit\n"] * 2)
+    assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
+
+
+def test_names_that_are_written_later_are_found(graph: EmbeddedGraph) -> None:
+    linker = EntityLinker(graph)
+    assert run(linker.link("the shoring", scope=SCOPE)) == []
+    graph.upsert([GraphNode("shoring", properties=ACME)], []).function()
+    assert [e.node_id for e in run(linker.link("the shoring", scope=SCOPE))] == ["shoring"]
+
+
+def test_another_tenants_names_are_not_found(graph: EmbeddedGraph) -> None:
+    linker = EntityLinker(graph)
+    assert run(linker.link("tower crane", scope=Scope("globex"))) == []
+    before = run(linker.link("a tower crain", scope=SCOPE))
+    other = GraphNode("x", name="tower crain", properties={"tenant_id": "globex"})
+    graph.upsert([other], []).function()
+    assert run(linker.link("a tower crain", scope=SCOPE)) == before
+
+
+def test_what_is_no_ner_is_refused(graph: EmbeddedGraph) -> None:
+    with pytest.raises(ConfigurationError, match="ner is a function"):
+        EntityLinker(graph, ner=object())  # type: ignore[arg-type]

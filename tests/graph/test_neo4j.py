@@ -1,0 +1,169 @@
+"""A graph on a real Neo4j: what LlamaIndex wrote is read, and no text becomes Cypher."""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DuplicateNodeError,
+    RetrievalExtError,
+    StoreError,
+)
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.open import graph_of
+from llama_retrieval_ext.graph.rules.matching import find_matches
+from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.graph_contract import SCOPE, answer, sample_graph
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def graph(neo4j_url: str) -> Iterator[Neo4jGraph]:
+    with Neo4jGraph.open(neo4j_url) as graph:
+        for name in constraints(graph):
+            graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
+        graph.clear(scope=None).function()
+        yield graph
+        for name in constraints(graph):
+            graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
+
+
+def constraints(graph: Neo4jGraph) -> list[str]:
+    rows = graph.read("SHOW CONSTRAINTS YIELD name", {}).function()
+    return [row["name"] for row in rows if not row["name"].startswith("llama_retrieval")]
+
+
+def test_what_llamaindex_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: str) -> None:
+    module = pytest.importorskip("llama_index.graph_stores.neo4j")
+    acme = {"tenant_id": "acme", "triplet_source_id": "p1"}
+    store = module.Neo4jPropertyGraphStore(username="", password="", url=neo4j_url)
+    with closing(store):
+        store.upsert_nodes([ChunkNode(text="Pits need shoring.", id_="p1", properties=acme)])
+        store.upsert_nodes(
+            [EntityNode(name=name, label="Thing", properties=acme) for name in ("pit", "shoring")]
+        )
+        store.upsert_relations(
+            [Relation(label="NEEDS", source_id="pit", target_id="shoring", properties=acme)]
+        )
+        theirs = graph_of(store)
+        assert isinstance(theirs, Neo4jGraph)
+        with closing(theirs):
+            for each in (theirs, graph):
+                found = run(expand(each, ["shoring"], max_hops=1, scope=SCOPE))
+                assert found.distances == {"shoring": 0, "p1": 1, "pit": 1}
+            nodes = answer(theirs.nodes(["p1", "pit"], scope=SCOPE))
+            assert (nodes["p1"].text, nodes["pit"].label) == ("Pits need shoring.", "Thing")
+            assert answer(theirs.nodes(["pit"], scope=Scope("globex"))) == {}
+        graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], []).function()
+        assert answer(graph.nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
+        with pytest.raises(DuplicateNodeError, match="uniqueness constraint"):
+            graph.upsert([GraphNode("pit", properties={"tenant_id": "globex"})], []).function()
+
+
+def test_a_read_cannot_write(graph: Neo4jGraph) -> None:
+    with pytest.raises(StoreError, match="refuses"):
+        graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {}).function()
+    assert graph.read("MATCH (n) RETURN count(n) AS n", {}).function() == [{"n": 0}]
+
+
+HOSTILE = [
+    *("`", "``", "'", '"', "\\", "\\u0060", "{", "}", "$", "//", "/*", "\n", "\0", ")", "]", "|"),
+    *("`]-() DETACH DELETE n //", "A`) MATCH (m) DETACH DELETE m //", "' OR 1=1 //", "*0..9"),
+    *("A|B", ":X", "n.id", "危险", "tenant_id", "id", "A B", "`A`", "$seeds", "A`{k:1}"),
+]
+
+
+def hostile(rng: random.Random) -> str:
+    return "".join(rng.choice(HOSTILE) for _ in range(rng.randint(1, 3)))
+
+
+def test_no_text_becomes_cypher(graph: Neo4jGraph) -> None:
+    rng = random.Random(4)
+    nodes, edges = sample_graph()
+    graph.upsert(nodes, edges).function()
+    before = content(graph)
+    accepted = 0
+    for _ in range(2_000):
+        try:
+            found = attempt(graph, rng)
+        except RetrievalExtError as error:
+            assert isinstance(error, ConfigurationError | ValueError), (
+                error
+            )  # refused before it is sent
+            continue
+        accepted += 1
+        assert "spy" not in repr(found)
+    assert accepted > 200
+    assert content(graph) == before
+
+
+def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
+    text = hostile(rng)
+    kind = rng.randrange(6)
+    if kind == 0:
+        return graph.nodes([text, "pit"], scope=SCOPE).function()
+    if kind == 1:
+        return graph.neighbours(["pit"], Hop(types=frozenset({text})), scope=SCOPE).function()
+    if kind == 2:
+        scope = Scope(text if text.strip() else "x")
+        return graph.edges_between(["pit", "collapse"], scope=scope).function()
+    step = Step("a", (text if kind == 3 else "HAS",), "b")
+    labels = (("b", text),) if kind == 4 else ()
+    key, value = (text, 1) if rng.random() < 0.5 else ("name", text)
+    where = (Where("b", key, FilterOperator.NE, value),) if kind == 5 else ()
+    pattern = Pattern("a", labels, (step,), (), where)
+    return find_matches(graph, pattern, seeds=["pit", text], context={}, scope=SCOPE).function()
+
+
+def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
+    rng = random.Random(7)
+    nodes, edges = sample_graph()
+    graph.upsert(nodes, edges).function()
+    before = content(graph)
+    for _ in range(300):
+        words = [hostile(rng) if rng.random() < 0.3 else "HAS" for _ in range(4)]
+        lines = [
+            f"rules: [{{id: {words[0]!r}, match: [{{node: a}}, {{follow: {words[1]!r}, node: b,",
+            f" label: {words[2]!r}}}], where: [{{node: b, property: {words[3]!r}, value: 1}}],",
+            " then: x}]",
+        ]
+        try:
+            (rule,) = parse_rules("".join(lines))
+        except ValueError:
+            continue
+        answer(find_matches(graph, rule.pattern, seeds=["pit"], context={}, scope=SCOPE))
+    assert content(graph) == before
+
+
+def test_written_text_stays_text(graph: Neo4jGraph) -> None:
+    for text in HOSTILE:
+        if "\0" in text:
+            continue
+        node = GraphNode(text, text, text, {"tenant_id": "acme", "k": text})
+        graph.upsert([node], [Edge.of(text, text, text, {"tenant_id": "acme"})]).function()
+        assert graph.nodes([text], scope=SCOPE).function()[text].names == (text,)
+        (edge,) = graph.edges_between([text], scope=SCOPE).function()
+        assert edge.type == text
+
+
+def content(graph: Neo4jGraph) -> object:
+    rows = graph.read(
+        "MATCH (n) OPTIONAL MATCH (n)-[r]->(m) RETURN n.id AS a, labels(n) AS l, "
+        "properties(n) AS p, type(r) AS t, m.id AS b ORDER BY n.id, t, b, toString(n.tenant_id)",
+        {},
+    )
+    return rows.function()

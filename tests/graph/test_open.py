@@ -1,0 +1,71 @@
+"""Graphs are opened by URL, and found behind what a user has."""
+
+from pathlib import Path
+
+import pytest
+from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
+
+from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress
+from llama_retrieval_ext.graph.open import graph_of, open_graph
+from llama_retrieval_ext.graph.property_graph import PropertyGraph
+
+
+def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
+    for url in (f"graph:{tmp_path}/new", "graph::memory:"):
+        open_graph(url).close()
+    assert (tmp_path / "new/graph.sqlite3").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("grpah:./dir", "Did you mean graph:"),
+        ("neo4:x", "Did you mean neo4j:"),
+        ("graph:", "names no graph"),
+        ("graph://host/x", "names no graph"),
+        ("neo4j://", "without a host"),
+        ("neo4j://host?user=x", "has the options user"),
+        ("neo4j://host:99999", "port"),
+        ("bolt://host?user_env=NOT_SET_ANYWHERE&password_env=NOR_THIS", "NOT_SET_ANYWHERE"),
+        ("bolt://host?timeout_s=0", "timeout_s"),
+        (3, "named by a URL"),
+    ],
+)
+def test_what_names_no_graph_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        open_graph(url)
+
+
+@pytest.mark.parametrize("url", ["neo4j://me:hunter2@host", "neo:me:hunter2@host"])
+def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_graph(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPH_USER", "me")
+    monkeypatch.setenv("GRAPH_PASSWORD", "secret")
+    query = "user_env=GRAPH_USER&password_env=GRAPH_PASSWORD&timeout_s=5"
+    address = Neo4jAddress.parse(f"neo4js://db.example/safety?{query}")
+    assert (address.uri, address.database) == ("neo4j+s://db.example:7687", "safety")
+    assert address.auth() == ("me", "secret")
+    assert "secret" not in repr(address)
+
+
+def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
+    graph = open_graph("bolt://127.0.0.1:1?timeout_s=1")
+    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        graph.names(scope=None).function()
+    graph.close()
+
+
+def test_stores_have_their_backends() -> None:
+    assert isinstance(graph_of(SimplePropertyGraphStore()), PropertyGraph)
+    with EmbeddedPropertyGraphStore(":memory:") as store:
+        assert graph_of(store) is store.graph
+        assert graph_of(store.graph) is store.graph
+    with pytest.raises(ConfigurationError, match="property graph store"):
+        graph_of(7)  # type: ignore[arg-type]

@@ -1,0 +1,81 @@
+"""Known names are found in texts as they are written, or nearly so."""
+
+import random
+
+import pytest
+
+from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
+
+NAMES = Gazetteer(
+    [
+        ("deep foundation pit", "pit"),
+        ("pit", "hole"),
+        ("Café Zürich", "cafe"),
+        ("塔式起重機", "crane"),
+        ("起重", "lift"),
+        ("art", "art"),
+        ("IBM", "ibm"),
+        ("IBM", "ibm-de"),
+    ]
+)
+
+
+def found(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(text[m.start : m.end], m.ids) for m in NAMES.find(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Deep Foundation Pit, dug", [("Deep Foundation Pit", ("pit",))]),
+        ("party, pits and artful pitfalls", []),
+        ("检查塔式起重机吊装", [("塔式起重机", ("crane",))]),
+        ("用ＩＢＭ的", [("ＩＢＭ", ("ibm", "ibm-de"))]),
+        ("cafe\u0301 zu\u0308rich!", [("cafe\u0301 zu\u0308rich", ("cafe",))]),
+        ("", []),
+    ],
+)
+def test_names_are_found_in_any_spelling_at_word_boundaries(
+    text: str, expected: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    assert found(text) == expected
+
+
+def similar(text: str) -> list[Mention]:
+    return NAMES.find_similar(text)
+
+
+def test_a_longer_name_with_a_typo_beats_a_shorter_exact_one() -> None:
+    (mention,) = similar("is a deep foundaton pit safe?")
+    assert mention.ids == ("pit",)
+    assert 0.85 <= mention.score < 1
+
+
+def test_an_exact_name_beats_a_similar_one_in_the_same_words() -> None:
+    gazetteer = Gazetteer([("cranes", "many"), ("crane", "one")])
+    assert [m.ids for m in gazetteer.find_similar("the crane")] == [("one",)]
+
+
+def test_typos_in_chinese_are_found() -> None:
+    gazetteer = Gazetteer([("塔式起重机安装", "crane")])
+    (mention,) = gazetteer.find_similar("检查塔式起重械安装的安全")
+    assert (mention.start, mention.end, mention.ids) == (2, 9, ("crane",))
+
+
+def test_unlike_texts_resemble_nothing() -> None:
+    assert similar("annual leave and parental benefits") == []
+
+
+def test_an_empty_gazetteer_finds_nothing() -> None:
+    assert Gazetteer([]).find_similar("pit") == []
+
+
+def test_mentions_lie_in_any_text_without_overlapping() -> None:
+    rng = random.Random(1)
+    alphabet = "deep foundation pit塔式起重機ßﬁ\u0301\u200b\ud800 İ"
+    for _ in range(300):
+        text = "".join(rng.choice(alphabet) for _ in range(rng.randint(0, 40)))
+        at = 0
+        for mention in NAMES.find_similar(text, threshold=0.7):
+            assert at <= mention.start < mention.end <= len(text)
+            at = mention.end
