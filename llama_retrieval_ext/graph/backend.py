@@ -292,6 +292,13 @@ def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
     return key
 
 
+class Contents(NamedTuple):
+    """Everything that a scope sees of a graph."""
+
+    nodes: list[GraphNode]
+    edges: list[Edge]
+
+
 @runtime_checkable
 class GraphBackend(Protocol):
     """One way to read every graph.
@@ -328,6 +335,13 @@ class GraphBackend(Protocol):
 
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
+        ...
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge, in any order.
+
+        Of nodes with one id in several visible partitions the first counts, by their names.
+        """
         ...
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:

@@ -11,7 +11,15 @@ from typing import Final, Self, TypeVar
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
-from llama_retrieval_ext.graph.backend import Direction, Edge, GraphNode, Hop, Partition, immediate
+from llama_retrieval_ext.graph.backend import (
+    Contents,
+    Direction,
+    Edge,
+    GraphNode,
+    Hop,
+    Partition,
+    immediate,
+)
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
@@ -123,6 +131,10 @@ class EmbeddedGraph:
         """Return every visible edge."""
         for view in self.views(scope):
             yield from view.outgoing()
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge."""
+        return Call(lambda: self._contents(self.views(scope)))
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""
@@ -277,6 +289,20 @@ class EmbeddedGraph:
         if missing:
             found |= self._fetched(missing)
         return {id_: found[id_] for id_ in entries if id_ in found}
+
+    def _contents(self, views: Sequence[Adjacency]) -> Contents:
+        """Read past the cache: so many nodes would empty it."""
+        entries: dict[str, NodeEntry] = {}
+        for view in reversed(views):
+            entries.update(view.nodes)
+        with self._lock:
+            payloads = self._open_rows().payloads([entry.key for entry in entries.values()])
+        nodes = []
+        for id_, entry in entries.items():
+            if entry.key in payloads:
+                name, text, properties, _ = payloads[entry.key]
+                nodes.append(GraphNode(id_, entry.label, name, json.loads(properties), text))
+        return Contents(nodes, [edge for view in views for edge in view.outgoing()])
 
     def _fetched(self, entries: dict[str, NodeEntry]) -> dict[str, GraphNode]:
         with self._lock:

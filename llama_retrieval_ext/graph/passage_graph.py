@@ -29,6 +29,8 @@ _BY_TITLES: Final = 0.5
 _CONTEXT: Final = 6.0
 # Links of so many passages are weighed by the query: those where the walk mostly starts.
 _WEIGHED: Final = 50
+# Of so many conditions it is kept which passages satisfy them.
+_CONDITIONS: Final = 16
 # A title in small letters, in a query with capitals, is likely to be a common word.
 _COMMON: Final = 0.25
 
@@ -76,6 +78,7 @@ class PassageGraph:
         self.ids = [node.id for node in passages]
         self.place_of = {id_: place for place, id_ in enumerate(self.ids)}
         self._properties = [node.properties for node in passages]
+        self._allowed: dict[str, Mask] = {}
         self._titles = [links.titles_of(node.properties) for node in passages]
         texts = [words(node.text or "") for node in passages]
         self._by_title = TitleLinks(passages, self._titles, texts if links.titles else ())
@@ -98,7 +101,18 @@ class PassageGraph:
         """Return which passages satisfy a condition, ``(n_passages,)``; None for all."""
         if condition is None:
             return None
-        return np.fromiter((matches(condition, p) for p in self._properties), bool, len(self))
+        key = repr(condition)
+        known = self._allowed.get(key)
+        if known is None:
+            known = np.fromiter((matches(condition, p) for p in self._properties), bool, len(self))
+            if len(self._allowed) >= _CONDITIONS:
+                self._allowed.clear()
+            self._allowed[key] = known
+        return known
+
+    def rarity(self, node: int) -> float:
+        """Return the rarity of a phrase or entity, positive."""
+        return self._by_term.rarity[node - len(self)]
 
     def named_titles(self, query: str) -> dict[int, float]:
         """Return the passages whose title a query names, with the title's rarity in (0, 1]."""
@@ -187,7 +201,8 @@ class PassageGraph:
                 is_out, type_ = (here, there) in self._forward, NAMES
             else:
                 is_out, type_ = here < len(self), SAYS
-            edges.append(Edge(names[0], type_, names[1]) if is_out else Edge(names[1], type_, names[0]))
+            source, target = names if is_out else names[::-1]
+            edges.append(Edge(source, type_, target))
         return Path(tuple(map(self.name, nodes)), tuple(edges))
 
     def name(self, node: int) -> str:
@@ -230,7 +245,9 @@ class PassageGraph:
             *(strength, relation, relation),
         ]
         self.transitions = transition_matrix(
-            np.concatenate(sources), np.concatenate(targets), np.concatenate(values),
+            np.concatenate(sources),
+            np.concatenate(targets),
+            np.concatenate(values),
             size=self.node_count,
         )
         self.transitions.sort_indices()

@@ -8,12 +8,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from functools import cached_property
+from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import CHUNK_LABEL, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.normal import normal
 from llama_retrieval_ext.text.scripts import CJK, HAN, RANGES
 from llama_retrieval_ext.text.simplified import simplified
@@ -30,15 +34,6 @@ Words: TypeAlias = tuple[str, ...]
 _LONGEST_NAME: Final = 24
 _SHORTEST_NAME: Final = 3
 _GRAM: Final = 3
-
-
-@runtime_checkable
-class EntityExtractor(Protocol):
-    """Named-entity recognition: spaCy, GLiNER or a few lines of one's own behind one method."""
-
-    def extract(self, text: str) -> Iterable[str]:
-        """Return the entities that a text names."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +65,7 @@ class PassageLinks:
     title_fields: Sequence[str] = ("title", "heading", "header_path", "file_name")
     entity_fields: Sequence[str] = ()
     gazetteer: Sequence[str] = ()
-    ner: EntityExtractor | Callable[[str], Iterable[str]] | None = field(default=None, repr=False)
+    ner: NameFinder | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("title_fields", "entity_fields", "gazetteer"):
@@ -78,7 +73,7 @@ class PassageLinks:
             if isinstance(value, str) or not all(isinstance(each, str) for each in value):
                 raise ConfigurationError(f"{name} must be a list of strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if not (self.ner is None or callable(self.ner) or isinstance(self.ner, EntityExtractor)):
+        if not (self.ner is None or callable(self.ner) or isinstance(self.ner, NER)):
             raise ConfigurationError(
                 f"ner must have a method extract(text) or be a function, got {self.ner!r}"
             )
@@ -87,8 +82,8 @@ class PassageLinks:
         """Return the titles that metadata give, without folders, suffixes and heading levels.
 
         Examples:
-            >>> PassageLinks().titles_of({"file_name": "site_rules.md", "header_path": "/A/Cranes/"})
-            ['Cranes', 'site_rules']
+            >>> PassageLinks().titles_of({"file_name": "rules.md", "header_path": "/A/Cranes/"})
+            ['Cranes', 'rules']
 
         """
         values = ((key, metadata.get(key)) for key in self.title_fields)
@@ -105,21 +100,15 @@ class PassageLinks:
             values = [value] if isinstance(value, str) else value
             if isinstance(values, list | tuple):
                 found.update(each for each in values if isinstance(each, str))
-        if self.gazetteer:
-            names = self._names
-            found.update(self.gazetteer[match.place] for match in names.find(words(text)))
+        if self._known is not None:
+            found.update(id_ for match in self._known.find(text) for id_ in match.ids)
         if self.ner is not None:
-            extract = self.ner.extract if isinstance(self.ner, EntityExtractor) else self.ner
-            found.update(extract(text))
+            found.update(names_found(self.ner, text))
         return sorted({each.strip() for each in found} - {""})
 
-    @property
-    def _names(self) -> "Names":
-        known = self.__dict__.get("_known_names")
-        if known is None:
-            known = Names({words(name): place for place, name in enumerate(self.gazetteer)})
-            object.__setattr__(self, "_known_names", known)
-        return known
+    @cached_property
+    def _known(self) -> Gazetteer | None:
+        return Gazetteer((name, name) for name in self.gazetteer) if self.gazetteer else None
 
 
 def _stem(file_name: str) -> str:
@@ -156,7 +145,7 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows
     for passage in passages:
         own = _passage_node(passage)
         home = own.partition
-        where = {key: own.properties[key] for key in ("tenant_id", "kb_id") if key in own.properties}
+        where = {key: own.properties[key] for key in (TENANT_KEY, KB_KEY) if key in own.properties}
         nodes[home, own.id] = own
         document = own.properties.get(DOCUMENT_KEY)
         if isinstance(document, str):
@@ -190,7 +179,7 @@ _UPPER: Final = "".join(
     for character in map(chr, range(ord(low), ord(high) + 1))
     if character.isupper()
 )
-_CAPITALISED: Final = rf"(?:[{_UPPER}][\w'’\-]*|\d+)"
+_CAPITALISED: Final = rf"(?:[{_UPPER}][\w'’\-]*|\d+)"  # noqa: RUF001 - both apostrophes
 _JOINING: Final = "of|the|and|de|la|von|van|du|di|al|for|in|der|des|del"
 _SEQUENCE: Final = re.compile(
     rf"{_CAPITALISED}(?:[^\S\n]+(?:(?:{_JOINING})[^\S\n]+)*{_CAPITALISED})*"
@@ -198,13 +187,18 @@ _SEQUENCE: Final = re.compile(
 _QUOTED: Final = re.compile(r"《([^《》\n]{2,40})》|「([^「」\n]{2,40})」")
 _RUN: Final = re.compile(rf"[{HAN}]{{{_GRAM},}}")
 # Begin many sentences, and are no names.
-_OPENERS: Final = ENGLISH_STOP_WORDS | frozenset(
-    "after before during while until since under over between out up down however although though "
-    "because due according also both each all any one two three four five six seven eight nine ten "
-    "first second third new most more many some other another if only despite later soon today "
-    "january february march april may june july august september october november december "
-    "monday tuesday wednesday thursday friday saturday sunday see note".split()
-)
+# fmt: off
+_OPENERS: Final = ENGLISH_STOP_WORDS | {
+    "after", "before", "during", "while", "until", "since", "under", "over", "between", "out", "up",
+    "down", "however", "although", "though", "because", "due", "according", "also", "both", "each",
+    "all", "any", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "first", "second", "third", "new", "most", "more", "many", "some", "other", "another", "if",
+    "only", "despite", "later", "soon", "today", "see", "note",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+}
+# fmt: on
 
 
 def words(text: str) -> Words:

@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
 from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
-from llama_retrieval_ext.ranking import Contribution, Hit, finite_score
+from llama_retrieval_ext.ranking import Contribution, Hit, finite_score, with_path_of
 from llama_retrieval_ext.stages.algebra.last_stage import check_last
 from llama_retrieval_ext.stages.algebra.operand import Operand
 from llama_retrieval_ext.stages.algebra.refine import Refine
@@ -119,15 +119,19 @@ class Fusion(Operand, ABC):
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
         nodes: dict[str, BaseNode] = {}
+        paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
         for name, ranking in rankings.items():
             scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
             for hit in ranking:
                 nodes.setdefault(hit.node.node_id, hit.node)
-        return [
+                if isinstance(hit, Hit) and hit.hop_distance is not None:
+                    paths.setdefault(hit.node.node_id, hit)
+        hits = [
             Hit(node=nodes[node_id], score=score, source=source, contributions=contributions)
             for node_id, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
         ]
+        return [with_path_of(hit, paths.get(hit.node.node_id)) for hit in hits] if paths else hits
 
     def fuse_ids(
         self,

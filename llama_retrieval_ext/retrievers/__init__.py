@@ -1,0 +1,1 @@
+"""Retrievers: of graphs, so far."""

@@ -1,0 +1,403 @@
+"""`GraphRetriever`: passages that a graph links to what a query names or a search found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.arguments import check_count, of_type
+from llama_retrieval_ext.execution.children import check_retriever, retrieval
+from llama_retrieval_ext.execution.degraded import note_degraded
+from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.steps import call, step
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop, check_fan_out
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
+from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_graph import PassageGraph, Walk
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.ranking import Hit, as_hit, ordered
+from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.stages.algebra.shape import expression, name_of
+from llama_retrieval_ext.stages.refining.cosine import Vector, cosines, matrix
+from llama_retrieval_ext.stages.refining.stored_embeddings import stored_embeddings
+from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
+from llama_retrieval_ext.stores.opening import Storage, source_of
+
+T = TypeVar("T")
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
+
+_DECAY: Final = 0.7
+# Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
+# query names so much, times its rarity; and this share of all for terms that the query names.
+_SEED_POWER: Final = 3
+_TITLE_MASS: Final = 4.0
+_TERM_SHARE: Final = 0.3
+_DAMPING: Final = 0.5
+_STEPS: Final = 15
+# What a passage has of similarity that has none.
+_LEAST: Final = 0.05
+
+
+class GraphRetriever(Retriever):
+    """Passages that a graph links to what the query names; their text lies in a vector store.
+
+    Without a ``seed`` it is entity search: the entities that the query names, the passages that
+    mention them, and what is related within ``max_hops``, each hop times 0.7. With a ``seed`` it is
+    personalised PageRank: a random walk over passages, phrases and entities that starts from the
+    seed's hits and from what the query names; how often it comes by, times how similar the passage
+    is to the query, ranks the passages.
+
+    Each hit has its ``matched_entities``, ``hop_distance`` and ``path``. Scope and filters hold for
+    every passage on a path as well as for the hits.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index: the texts of the
+            passages, under the ids that the graph has them by.
+        graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
+            `PassageGraphs` that several retrievers share.
+        seed: Any retriever whose ranking starts the walk; None for entity search.
+        embed_model: The embedding model of the store. Without one, and in queries that carry no
+            embedding, the seed's scores stand in for similarity.
+        linker: Finds entities in queries. None for one by exact and similar names in entity search,
+            and for exact names in the walk.
+        top_k: How many hits to return when the query does not say; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Who is asking.
+        enable_multi_hop: Whether entity search goes on from the passages that mention an entity.
+        max_hops: How far it goes.
+        max_entities: How many entities of a query it starts from.
+        fan_out: How many links of one node it follows, the heaviest first; None for all.
+        candidates: How many hits the seed is asked for, and how many passages are compared with the
+            query, at least.
+        name: Name in traces and ``Hit.source``; ``graph`` unless given.
+
+    Scores are in [0, 1].
+
+    Raises:
+        ConfigurationError: A number is out of range, or an argument is of another type.
+
+    Source:
+        Gutierrez et al., "HippoRAG", NeurIPS 2024, https://arxiv.org/abs/2405.14831: PageRank over
+        passages and what they mention; here links need no LLM.
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a graph's
+        self,
+        store: Storage,
+        *,
+        graph: Graph | PassageGraphs,
+        seed: BaseRetriever | None = None,
+        embed_model: BaseEmbedding | None = None,
+        linker: EntityLinker | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        enable_multi_hop: bool = True,
+        max_hops: int = 2,
+        max_entities: int = 10,
+        fan_out: int | None = 50,
+        candidates: int = 100,
+        name: str = "graph",
+    ) -> None:
+        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        source = source_of(store)
+        self.backend = source.backend
+        if embed_model is not None:
+            of_type(embed_model, BaseEmbedding, "embed_model")
+        self.embed_model = source.embed_model if embed_model is None else embed_model
+        self.object_map = dict(source.objects)
+        self.graphs = graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
+        self.seed = None if seed is None else check_retriever(seed, "seed")
+        self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
+        if self.linker is None and seed is None:
+            self.linker = EntityLinker(self.graphs.backend)
+        self.enable_multi_hop = of_type(enable_multi_hop, bool, "enable_multi_hop")
+        self.max_hops = check_count(max_hops, "max_hops")
+        self.max_entities = check_count(max_entities, "max_entities")
+        self.fan_out = check_fan_out(fan_out)
+        self.candidates = check_top_k(candidates)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The seed, if there is one."""
+        return [] if self.seed is None else [self.seed]
+
+    def __repr__(self) -> str:
+        parts = [self.backend.engine, f"graph={self.graphs.backend.engine}"]
+        if self.seed is not None:
+            parts.append(f"seed={expression(self.seed)}")
+        elif self.enable_multi_hop:
+            parts.append(f"max_hops={self.max_hops}")
+        return (
+            f"GraphRetriever({', '.join([*parts, f'top_k={self.top_k}', f'name={self.name!r}'])})"
+        )
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        return self._by_entities(query) if self.seed is None else self._by_walk(query, self.seed)
+
+    # Entity search
+
+    def _by_entities(self, query: Query) -> Plan[list[Hit]]:
+        linked = yield from self._linked(query)
+        reached = yield from step("expansion", self._expanded(linked, query))
+        ids = {id_ for expansion in reached.values() for id_ in expansion}
+        nodes: dict[str, GraphNode] = yield self.graphs.backend.nodes(
+            sorted(ids), scope=query.scope
+        )
+        near = {id_: _proximity(id_, linked, reached) for id_ in nodes if nodes[id_].is_passage}
+        best = sorted(near, key=lambda id_: (-near[id_].score, id_))[: self._depth(query)]
+        (embedded,) = yield Together([Task("embedding", self._embedded(query))])
+        texts = yield from step("texts", self._texts(best, query))
+        similar = yield from self._similarities(texts, _degrading(embedded, self.name))
+        hits = []
+        for id_, node in texts.items():
+            share = 1.0 if similar is None else _share(similar[id_])
+            names, path = near[id_].explained(nodes)
+            hits.append(
+                Hit(
+                    node=node,
+                    score=near[id_].score * share**0.5,
+                    source=self.name,
+                    matched_entities=names,
+                    hop_distance=len(path.edges) - 1,
+                    path=str(path),
+                )
+            )
+        return ordered(hits)[: query.top_k]
+
+    def _linked(self, query: Query) -> Plan[list[LinkedEntity]]:
+        if self.linker is None:
+            return []
+        plan = self.linker.link(query.query_str, scope=query.scope, limit=self.max_entities)
+        return (yield from step("entity linking", plan))
+
+    def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
+        condition = None if query.filters is None else query.condition
+        return expand_each(
+            self.graphs.backend,
+            [each.node_id for each in linked],
+            max_hops=1 + (self.max_hops if self.enable_multi_hop else 0),
+            hop=Hop(fan_out=self.fan_out),
+            limit=10 * self._depth(query),
+            scope=query.scope,
+            passable=None
+            if condition is None
+            else lambda node: not node.is_passage or matches(condition, node.properties),
+        )
+
+    # Personalised PageRank
+
+    def _by_walk(self, query: Query, seed: BaseRetriever) -> Plan[list[Hit]]:
+        depth = self._depth(query)
+        found, embedded, graph, linked = yield Together(
+            [
+                Task(name_of(seed), retrieval(seed, self._for_children(query), top_k=depth)),
+                Task("embedding", self._embedded(query)),
+                Task("graph", call(self.graphs.of(query.scope))),
+                Task("entity linking", self._linked(query)),
+            ]
+        )
+        hits = [as_hit(hit, source=name_of(seed)) for hit in found.result()]
+        vector = _degrading(embedded, self.name)
+        links = _degrading(graph, self.name)
+        if links is None:
+            return hits[: query.top_k]
+        entities = _degrading(linked, self.name) or []
+        started = yield from step(
+            "walk", call(Call(lambda: _Started(links, hits, entities, query)))
+        )
+        best = started.best(depth)
+        texts = yield from step("texts", self._texts(list(best), query))
+        similar = yield from self._similarities(texts, vector)
+        shares = started.strength if similar is None else similar
+        greatest = max(best.values(), default=1.0)
+        scored = [
+            Hit(
+                node=node,
+                score=(best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5,
+                source=self.name,
+            )
+            for id_, node in texts.items()
+        ]
+        top = ordered(scored)[: query.top_k]
+        return [hit.model_copy(update=started.explained(hit.node_id)) for hit in top]
+
+    # Texts and similarities
+
+    def _depth(self, query: Query) -> int:
+        return max(self.candidates, query.top_k or 1)
+
+    def _embedded(self, query: Query) -> Plan[list[float] | None]:
+        if query.embedding is not None:
+            return query.embedding
+        if self.embed_model is None:
+            return None
+        return (yield from embed(query, self.embed_model))
+
+    def _texts(self, ids: Sequence[str], query: Query) -> Plan[dict[str, BaseNode]]:
+        """The nodes in the store that the query may see; a graph may know more, or less."""
+        nodes: dict[str, BaseNode] = yield nodes_by_id(self.backend, ids)
+        condition = query.condition
+        return {
+            id_: node
+            for id_, node in nodes.items()
+            if condition is None or matches(condition, node.metadata)
+        }
+
+    def _similarities(
+        self, nodes: Mapping[str, BaseNode], vector: list[float] | None
+    ) -> Plan[dict[str, float] | None]:
+        """The cosine of each node with the query, 0 for one without an embedding; None for none."""
+        if vector is None:
+            return None
+        hits = [Hit(node=node, score=0.0) for node in nodes.values()]
+        known: Mapping[str, Vector] = yield from stored_embeddings(hits, self.backend.store)
+        ids = [id_ for id_ in nodes if id_ in known]
+        if not ids:
+            return dict.fromkeys(nodes, 0.0)
+        values = cosines(matrix([known[id_] for id_ in ids], dim=len(vector)), vector)
+        return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
+
+
+class _Near(NamedTuple):
+    """How near a passage is to what the query names, and the paths that lead there."""
+
+    score: float
+    paths: list[Path]
+
+    def explained(self, nodes: Mapping[str, GraphNode]) -> tuple[tuple[str, ...], Path]:
+        """The entities that lead there, nearest first, and the first path, by names."""
+        names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
+        path = self.paths[0]
+        edges = [
+            Edge(_name(edge.source, nodes), edge.type, _name(edge.target, nodes))
+            for edge in path.edges
+        ]
+        return names, Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
+
+
+def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
+    return nodes[id_].name if id_ in nodes else id_
+
+
+def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> _Near:
+    """The mean over the entities of 0.7 to the number of hops, 0 where none leads there."""
+    total = sum(each.score for each in linked if each.node_id in reached)
+    ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
+    hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}
+    score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
+    ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
+    return _Near(score, [reached[each.node_id].path(id_) for each in ways])
+
+
+class _Started:
+    """A walk that started from a seed's hits and from what a query names."""
+
+    def __init__(
+        self,
+        graph: PassageGraph,
+        hits: Sequence[NodeWithScore],
+        entities: Sequence[LinkedEntity],
+        query: Query,
+    ) -> None:
+        self.graph = graph
+        self.strength = _strengths(hits)
+        self.titles = graph.named_titles(query.query_str)
+        self.terms = graph.named_terms(query.query_str)
+        for each in entities:
+            node = graph.entity(each.node_id)
+            if node is not None:
+                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * each.score)
+        restart, self.outside = self._restart()
+        allowed = graph.allowed(None if query.filters is None else query.condition)
+        self.walk: Walk = graph.walk(
+            restart, query.query_str, allowed=allowed, damping=_DAMPING, steps=_STEPS
+        )
+
+    def best(self, count: int) -> dict[str, float]:
+        """The passages that the walk comes by most often, with how often."""
+        scores = self.walk.scores[: len(self.graph)]
+        inside = 1.0 - sum(self.outside.values())
+        some = np.flatnonzero(scores > 0)
+        if len(some) > count:
+            least = np.partition(scores[some], -count)[-count]
+            some = some[scores[some] >= least]
+        found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
+        # What the graph does not have is a node without links.
+        found |= {id_: (1 - _DAMPING) * mass for id_, mass in self.outside.items()}
+        ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
+        return {id_: found[id_] for id_ in ranked}
+
+    def explained(self, id_: str) -> dict[str, object]:
+        """The fields of a hit that say how the walk came to it."""
+        place = self.graph.place_of.get(id_)
+        if place is None:
+            return {"hop_distance": 0, "path": ""}
+        graph = self.graph
+        nodes = graph.path(self.walk, place)
+        start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []
+        own = [node for node in self.terms if node in graph.terms_of(place)]
+        named = [place] if place in self.titles else []
+        names = dict.fromkeys(map(graph.name, [*start, *named, *own]))
+        return {
+            "matched_entities": tuple(names),
+            "hop_distance": graph.hops(nodes),
+            "path": str(graph.in_words(nodes)),
+        }
+
+    def _restart(self) -> tuple[Floats, dict[str, float]]:
+        """The restart mass of each node, and the share of hits that the graph does not have."""
+        graph = self.graph
+        mass = np.zeros(graph.node_count)
+        outside = {}
+        for id_, strength in self.strength.items():
+            place = graph.place_of.get(id_)
+            if place is None:
+                outside[id_] = strength**_SEED_POWER
+            else:
+                mass[place] = strength**_SEED_POWER
+        for place, rarity in self.titles.items():
+            mass[place] += _TITLE_MASS * rarity
+        total = float(mass.sum()) + sum(outside.values())
+        terms = sum(self.terms.values())
+        share = (_TERM_SHARE if total else 1.0) if terms else 0.0
+        if total:
+            mass *= (1 - share) / total
+            outside = {id_: own * (1 - share) / total for id_, own in outside.items()}
+        for node, rarity in self.terms.items():
+            mass[node] += share * rarity / terms
+        return mass, outside
+
+
+def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
+    """How strong each hit is, in (0, 1], 1 for the best; by rank where scores are missing."""
+    if any(hit.score is None for hit in hits):
+        return {hit.node.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
+    scores = {hit.node.node_id: hit.score or 0.0 for hit in hits}
+    low = min(0.0, min(scores.values(), default=0.0))
+    high = max(scores.values(), default=0.0) - low
+    return {id_: _share((score - low) / high if high else 1.0) for id_, score in scores.items()}
+
+
+def _share(similarity: float) -> float:
+    return (max(similarity, 0.0) + _LEAST) / (1 + _LEAST)
+
+
+def _degrading(outcome: Outcome[T], where: str) -> T | None:
+    """The value of a task; None where it failed, which degrades the answer."""
+    if outcome.error is None:
+        return outcome.result()
+    if isinstance(outcome.error, MISTAKES):
+        raise outcome.error
+    note_degraded(where, outcome.error)
+    return None
