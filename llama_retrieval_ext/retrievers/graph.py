@@ -40,9 +40,9 @@ _DECAY: Final = 0.7
 # Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
 # query names so much, times its rarity; and this share of all for terms that the query names.
 _SEED_POWER: Final = 3
-_TITLE_MASS: Final = 4.0
+_TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
-_DAMPING: Final = 0.5
+_DAMPING: Final = 0.55
 _STEPS: Final = 15
 # What a passage has of similarity that has none.
 _LEAST: Final = 0.05

@@ -71,4 +71,4 @@ class TestLegOfAFusion(RetrieverContract):
     def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
         hybrid = HybridRetriever(store, embed_model=MODEL)
         graph = GraphRetriever(store, graph=graphs, embed_model=MODEL)
-        return QueryFusionRetriever([hybrid, graph], similarity_top_k=5)
+        return QueryFusionRetriever([hybrid, graph], similarity_top_k=5, num_queries=1)
