@@ -19,6 +19,9 @@ from llama_retrieval_ext.errors import (
     MissingDependencyError,
     ModelMismatchError,
     RetrievalExtError,
+    RuleCycleError,
+    RuleError,
+    RuleSyntaxError,
     ScopeError,
     ScopeRequiredError,
     ScopeViolationError,
@@ -56,6 +59,10 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.embeddings.local import LocalEmbedding
     from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
     from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
+    from llama_retrieval_ext.graph.entity_linking import EntityLinker
+    from llama_retrieval_ext.graph.open import open_graph
+    from llama_retrieval_ext.graph.rules.yaml import load_rules
     from llama_retrieval_ext.ingest.copy_report import CopyReport
     from llama_retrieval_ext.ingest.copying import copy_knowledge_base
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
@@ -128,9 +135,11 @@ __all__ = [
     "DimensionMismatchError",
     "DistributionBased",
     "DuplicateNodeError",
+    "EmbeddedPropertyGraphStore",
     "EmbeddedVectorStore",
     "EmbeddingRerank",
     "EmbeddingSelector",
+    "EntityLinker",
     "ExecutionError",
     "FallbackRetriever",
     "FanOut",
@@ -178,8 +187,11 @@ __all__ = [
     "Route",
     "RouteRule",
     "RouterRetriever",
+    "RuleCycleError",
+    "RuleError",
     "RuleRerank",
     "RuleSelector",
+    "RuleSyntaxError",
     "RuleWeights",
     "Scope",
     "ScopeError",
@@ -208,6 +220,8 @@ __all__ = [
     "WeightedSum",
     "branches",
     "copy_knowledge_base",
+    "load_rules",
+    "open_graph",
     "open_store",
     "resolve_embed_model",
 ]
@@ -229,9 +243,11 @@ _MODULES = {
     "Decompose": "stages.rewriting.decompose",
     "Dedupe": "stages.refining.dedupe",
     "DistributionBased": "stages.fusions.relative_score",
+    "EmbeddedPropertyGraphStore": "graph.embedded_store",
     "EmbeddedVectorStore": "stores.embedded.store",
     "EmbeddingRerank": "stages.reranking.embedding_rerank",
     "EmbeddingSelector": "composite.routing.embedding_selector",
+    "EntityLinker": "graph.entity_linking",
     "FallbackRetriever": "composite.fallback",
     "FanOut": "stages.algebra.rewrite",
     "Fusion": "stages.algebra.fusion",
@@ -294,6 +310,8 @@ _MODULES = {
     "WeightedSum": "stages.fusions.weighted_sum",
     "branches": "stages.algebra.branches",
     "copy_knowledge_base": "ingest.copying",
+    "load_rules": "graph.rules.yaml",
+    "open_graph": "graph.open",
     "open_store": "stores.opening",
     "resolve_embed_model": "embeddings.resolve",
 }

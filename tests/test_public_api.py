@@ -17,6 +17,7 @@ README = ROOT.parent / "README.md"
 OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
+    *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -10,17 +10,18 @@ from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
-from llama_retrieval_ext.graph.backend import (
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
+from llama_retrieval_ext.graph.backend import immediate
+from llama_retrieval_ext.graph.elements import (
     Contents,
     Direction,
     Edge,
     GraphNode,
     Hop,
     Partition,
-    immediate,
 )
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
+from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
 
@@ -30,10 +31,6 @@ MEMORY: Final = ":memory:"
 FILE: Final = "graph.sqlite3"
 # Of nodes that were read, so many stay in memory.
 _CACHED: Final = 50_000
-# Payloads below this length are likely to repeat.
-_SHORT: Final = 32
-# The source of rows that no document stands for.
-_NO_SOURCE: Final = ""
 
 
 class EmbeddedGraph:
@@ -157,20 +154,18 @@ class EmbeddedGraph:
     ) -> None:
         """Write nodes and edges, each with a source of its own."""
         with self._writing() as rows:
-            batch = _Batch()
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
             for node in nodes:
-                self._add(batch, node, source_of(node))
-            for edge in {edge.id + Partition.of(edge.properties): edge for edge in edges}.values():
-                self._add_edge(batch, edge, source_of(edge))
+                batch.add_node(node, source_of(node))
+            for edge in edges:
+                batch.add_edge(edge, source_of(edge))
             with rows.transaction():
                 for partition, key in batch.partitions.items():
                     rows.add_partition(key, partition)
-                rows.put_nodes(
-                    (key, self._key_of(batch, partition), node)
-                    for (partition, _), (key, node) in batch.nodes.items()
-                )
-                rows.put_edges(batch.edges)
+                rows.put_nodes(batch.node_rows())
+                rows.put_edges(batch.edges.values())
                 rows.support(batch.node_sources, batch.edge_sources)
+            self._next_key = batch.next_key
             self._apply(batch)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
@@ -244,21 +239,15 @@ class EmbeddedGraph:
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
         with _no_collection():
-            home: dict[int, tuple[str, list[Edge], list[Edge]]] = {}
+            places: dict[int, tuple[str, Adjacency]] = {}
             seen: dict[str, str] = {}  # one string for all that are equal
-            once = seen.setdefault
             for key, partition, id_, label, name, aliases, is_passage in rows.entries():
                 names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                entry = NodeEntry(key, once(label, label), names)
-                home[key] = self._partitions[partitions[partition]].load_node(id_, entry)
-            self._next_key = max(home, default=0) + 1
-            for source, type_, target, weight, payload in rows.edges():
-                source_id, out, _ = home[source]
-                target_id, _, into = home[target]
-                own = once(payload, payload) if len(payload) < _SHORT else payload
-                edge = Edge(source_id, once(type_, type_), target_id, weight, own)
-                out.append(edge)
-                into.append(edge)
+                view = self._partitions[partitions[partition]]
+                view.nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+                places[key] = (id_, view)
+            self._next_key = max(places, default=0) + 1
+            load_edges(rows.edges(), places)
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:
@@ -320,44 +309,7 @@ class EmbeddedGraph:
                     found[id_] = self._cache[entry.key] = node
             return found
 
-    def _add(self, batch: "_Batch", node: GraphNode, source: str | None) -> int:
-        partition = node.partition
-        key = self._node_key(batch, partition, node.id)
-        if key is None:
-            key, self._next_key = self._next_key, self._next_key + 1
-        batch.nodes[partition, node.id] = (key, node)
-        batch.node_sources.append((source or _NO_SOURCE, key))
-        if partition not in self._partition_keys and partition not in batch.partitions:
-            batch.partitions[partition] = len(self._partition_keys) + len(batch.partitions) + 1
-        return key
-
-    def _add_edge(self, batch: "_Batch", edge: Edge, source: str | None) -> None:
-        partition = Partition.of(edge.properties)
-        ends = []
-        for id_ in (edge.source, edge.target):
-            key = self._node_key(batch, partition, id_)
-            if key is None:
-                scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
-                properties = {name: value for name, value in scope.items() if value is not None}
-                key = self._add(batch, GraphNode(id_, properties=properties), source)
-            elif source:
-                # What stands at the end of an edge is supported by who says that edge.
-                batch.node_sources.append((source, key))
-            ends.append(key)
-        batch.edges.append((ends[0], ends[1], edge))
-        batch.edge_sources.append((source or _NO_SOURCE, ends[0], edge.type, ends[1]))
-
-    def _node_key(self, batch: "_Batch", partition: Partition, id_: str) -> int | None:
-        if (partition, id_) in batch.nodes:
-            return batch.nodes[partition, id_][0]
-        view = self._partitions.get(partition)
-        entry = None if view is None else view.nodes.get(id_)
-        return None if entry is None else entry.key
-
-    def _key_of(self, batch: "_Batch", partition: Partition) -> int:
-        return batch.partitions.get(partition) or self._partition_keys[partition]
-
-    def _apply(self, batch: "_Batch") -> None:
+    def _apply(self, batch: WriteBatch) -> None:
         """Bring memory to what disk has."""
         for partition, key in batch.partitions.items():
             self._partition_keys[partition] = key
@@ -370,7 +322,7 @@ class EmbeddedGraph:
         for partition, own in entries.items():
             self._partitions[partition].put_nodes(own)
         edges: dict[Partition, list[Edge]] = {}
-        for _, _, edge in batch.edges:
+        for _, _, edge in batch.edges.values():
             edges.setdefault(Partition.of(edge.properties), []).append(edge)
         for partition, new in edges.items():
             self._partitions[partition].put_edges(new)
@@ -407,17 +359,6 @@ class EmbeddedGraph:
                 view.drop_nodes(gone)
 
         return apply
-
-
-class _Batch:
-    """What one transaction writes."""
-
-    def __init__(self) -> None:
-        self.partitions: dict[Partition, int] = {}
-        self.nodes: dict[tuple[Partition, str], tuple[int, GraphNode]] = {}
-        self.edges: list[tuple[int, int, Edge]] = []
-        self.node_sources: list[tuple[str, int]] = []
-        self.edge_sources: list[tuple[str, int, str, int]] = []
 
 
 def _order(partition: Partition) -> tuple[str, str]:
@@ -461,5 +402,10 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        # Both together make everything old without looking at it: a million new objects would
+        # otherwise be gone through at once.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()

@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope, check_scope

@@ -89,7 +89,7 @@ class EntityLinker:
 
     Examples:
         >>> from llama_retrieval_ext.execution.drivers import run
-        >>> from llama_retrieval_ext.graph.backend import GraphNode
+        >>> from llama_retrieval_ext.graph.elements import GraphNode
         >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
         >>> graph = EmbeddedGraph(":memory:")
         >>> graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], []).function()

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from typing import Final, NamedTuple
 
-from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
+
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import (
     DOCUMENT_KEY,
     Names,
@@ -21,8 +23,6 @@ from llama_retrieval_ext.graph.passage_links import (
 from llama_retrieval_ext.text.cjk import has_cjk
 from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
 
-# LlamaIndex's property of entities with the id of the passage that they were extracted from.
-_SOURCE_KEY: Final = "triplet_source_id"
 # Titles that more documents share say nothing ("Overview").
 _MOST_DOCUMENTS: Final = 5
 # Of a long document the first passages introduce what its title names.
@@ -235,13 +235,25 @@ def _rare(found: Sequence[set[Words]], entities: Mapping[Words, object]) -> list
     return sorted(p for p, n in counts.items() if 1 < n <= most and p not in entities)
 
 
+def source_of_edge(edge: Edge) -> str | None:
+    """Return the passage that a relation was extracted from, by LlamaIndex; None for another."""
+    if TRIPLET_SOURCE_KEY not in edge.payload:  # most edges need not be parsed
+        return None
+    source = edge.properties.get(TRIPLET_SOURCE_KEY)
+    return source if isinstance(source, str) else None
+
+
 def _pairs(
     entities: Sequence[GraphNode], edges: Iterable[Edge]
 ) -> Iterator[tuple[str, str, float]]:
     for edge in edges:
         yield edge.source, edge.target, edge.weight
+        said_in = source_of_edge(edge)
+        if said_in is not None:
+            yield said_in, edge.source, 1.0
+            yield said_in, edge.target, 1.0
     for entity in entities:
-        source = entity.properties.get(_SOURCE_KEY)
+        source = entity.properties.get(TRIPLET_SOURCE_KEY)
         if isinstance(source, str):
             yield source, entity.id, 1.0
 

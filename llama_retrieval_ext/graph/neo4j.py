@@ -13,8 +13,8 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call, Plan
-from llama_retrieval_ext.graph.backend import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
+from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.graph.neo4j_rows import (
     Rows,
@@ -224,7 +224,8 @@ class Neo4jGraph:
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
-    "CREATE INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
+    # A range index would stand in the way of the constraint that LlamaIndex's store makes.
+    "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
 _ADOPT: Final = (

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from llama_retrieval_ext.graph.backend import (
+from llama_retrieval_ext.graph.elements import (
     CHUNK_LABEL,
     Contents,
     Edge,

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
-from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.expansion import Path
 from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks, phrases_of
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, phrases, words

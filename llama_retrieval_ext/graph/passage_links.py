@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.backend import CHUNK_LABEL, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer

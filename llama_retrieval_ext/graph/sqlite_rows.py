@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.backend import Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition, to_json
 
 FORMAT: Final = 1
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
@@ -103,8 +103,10 @@ class GraphRows:
         )
 
     def edges(self) -> sqlite3.Cursor:
-        """Keys of both ends, type, weight and properties of every edge."""
-        return self._read("SELECT source, type, target, weight, properties FROM edges")
+        """Keys of both ends, type, weight and properties (None for none) of every edge."""
+        return self._read(
+            "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
+        )
 
     def payloads(self, keys: Sequence[int]) -> dict[int, tuple[str, str | None, str, bytes | None]]:
         """Name, text, properties as JSON and embedding of nodes, by key."""

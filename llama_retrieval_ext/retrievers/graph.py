@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -18,12 +19,14 @@ from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.steps import call, step
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.backend import Edge, GraphNode, Hop, check_fan_out
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
+from llama_retrieval_ext.graph.link_evidence import source_of_edge
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graph import PassageGraph, Walk
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.ranking import Hit, as_hit, ordered
 from llama_retrieval_ext.stages.algebra.retriever import Retriever
@@ -124,7 +127,7 @@ class GraphRetriever(Retriever):
         self.enable_multi_hop = of_type(enable_multi_hop, bool, "enable_multi_hop")
         self.max_hops = check_count(max_hops, "max_hops")
         self.max_entities = check_count(max_entities, "max_entities")
-        self.fan_out = check_fan_out(fan_out)
+        self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
         self.candidates = check_top_k(candidates)
 
     @property
@@ -150,11 +153,12 @@ class GraphRetriever(Retriever):
     def _by_entities(self, query: Query) -> Plan[list[Hit]]:
         linked = yield from self._linked(query)
         reached = yield from step("expansion", self._expanded(linked, query))
-        ids = {id_ for expansion in reached.values() for id_ in expansion}
-        nodes: dict[str, GraphNode] = yield self.graphs.backend.nodes(
-            sorted(ids), scope=query.scope
-        )
-        near = {id_: _proximity(id_, linked, reached) for id_ in nodes if nodes[id_].is_passage}
+        nodes = yield from self._nodes(reached, {}, query)
+        for expansion in reached.values():
+            _add_sources(expansion, nodes)
+        nodes = yield from self._nodes(reached, nodes, query)
+        passages = [id_ for id_, node in nodes.items() if node.is_passage]
+        near = {id_: _proximity(id_, linked, reached) for id_ in passages}
         best = sorted(near, key=lambda id_: (-near[id_].score, id_))[: self._depth(query)]
         (embedded,) = yield Together([Task("embedding", self._embedded(query))])
         texts = yield from step("texts", self._texts(best, query))
@@ -181,8 +185,17 @@ class GraphRetriever(Retriever):
         plan = self.linker.link(query.query_str, scope=query.scope, limit=self.max_entities)
         return (yield from step("entity linking", plan))
 
+    def _nodes(
+        self, reached: Mapping[str, Expansion], known: Mapping[str, GraphNode], query: Query
+    ) -> Plan[dict[str, GraphNode]]:
+        """All nodes that were reached, and that the query may see."""
+        ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
+        if not ids:
+            return dict(known)
+        found = yield self.graphs.backend.nodes(sorted(ids), scope=query.scope)
+        return {**known, **{id_: n for id_, n in found.items() if _passable(n, query)}}
+
     def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
-        condition = None if query.filters is None else query.condition
         return expand_each(
             self.graphs.backend,
             [each.node_id for each in linked],
@@ -190,9 +203,7 @@ class GraphRetriever(Retriever):
             hop=Hop(fan_out=self.fan_out),
             limit=10 * self._depth(query),
             scope=query.scope,
-            passable=None
-            if condition is None
-            else lambda node: not node.is_passage or matches(condition, node.properties),
+            passable=None if query.filters is None else lambda node: _passable(node, query),
         )
 
     # Personalised PageRank
@@ -267,6 +278,25 @@ class GraphRetriever(Retriever):
             return dict.fromkeys(nodes, 0.0)
         values = cosines(matrix([known[id_] for id_ in ids], dim=len(vector)), vector)
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
+
+
+def _passable(node: GraphNode, query: Query) -> bool:
+    """Whether a path may lead through a node: filters are about passages."""
+    condition = query.condition
+    return not node.is_passage or condition is None or matches(condition, node.properties)
+
+
+def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
+    """Add the passages that entities and relations were extracted from, by LlamaIndex's ids."""
+    found: dict[int, dict[str, list[Edge]]] = {}
+    for id_, distance in list(expansion.distances.items()):
+        if id_ in nodes and not nodes[id_].is_passage:
+            sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
+            sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
+            edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
+            found.setdefault(distance + 1, {})[id_] = sorted(edges)
+    for distance, edges_of in sorted(found.items()):
+        expansion.add(edges_of, distance, limit=2 * len(nodes))
 
 
 class _Near(NamedTuple):

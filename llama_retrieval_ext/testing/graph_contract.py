@@ -9,14 +9,8 @@ from typing import TypeVar
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.graph.backend import (
-    Direction,
-    Edge,
-    GraphBackend,
-    GraphNode,
-    Hop,
-    WritableGraph,
-)
+from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import Expansion, expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.with_pytest import pytest

@@ -20,7 +20,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
-from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.expansion import expand
@@ -110,7 +111,7 @@ class Words(TransformComponent):
             ]
             node.metadata[KG_RELATIONS_KEY] = [
                 Relation(label="NEXT", source_id=a, target_id=b, properties=dict(metadata))
-                for a, b in zip(words, words[1:], strict=False)
+                for a, b in pairwise(words)
             ]
         return nodes
 
@@ -179,7 +180,7 @@ def test_another_file_is_no_graph(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from llama_retrieval_ext.graph.backend import Edge
+from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 graph = EmbeddedGraph(sys.argv[1])
 for batch in range(100_000):

@@ -8,7 +8,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.graph.backend import GraphNode
+from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.query import Scope

@@ -30,7 +30,7 @@ def found(text: str) -> list[tuple[str, tuple[str, ...]]]:
         ("The Deep Foundation Pit, dug", [("Deep Foundation Pit", ("pit",))]),
         ("party, pits and artful pitfalls", []),
         ("检查塔式起重机吊装", [("塔式起重机", ("crane",))]),
-        ("用ＩＢＭ的", [("ＩＢＭ", ("ibm", "ibm-de"))]),
+        ("用ＩＢＭ的", [("ＩＢＭ", ("ibm", "ibm-de"))]),  # noqa: RUF001
         ("cafe\u0301 zu\u0308rich!", [("cafe\u0301 zu\u0308rich", ("cafe",))]),
         ("", []),
     ],

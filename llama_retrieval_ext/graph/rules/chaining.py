@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from llama_retrieval_ext.errors import RuleCycleError, RuleError
-from llama_retrieval_ext.graph.backend import Direction
+from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, RuleSet, Step, pattern_problems
 
 MAX_DEPTH: Final = 4

@@ -6,8 +6,8 @@ from typing import Any, Final
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.graph.backend import Direction
 from llama_retrieval_ext.graph.cypher_text import quoted, scope_parameters, sees_edge, sees_node
+from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
 

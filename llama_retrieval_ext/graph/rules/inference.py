@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from llama_retrieval_ext.execution.effects import Plan, Task, Together
 from llama_retrieval_ext.execution.steps import call
-from llama_retrieval_ext.graph.backend import Edge, GraphBackend, GraphNode
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.rules.chaining import Variant, variants
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule, RuleSet

@@ -8,7 +8,8 @@ from llama_retrieval_ext.errors import ConfigurationError, RuleError
 from llama_retrieval_ext.execution.effects import Call
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.graph.adjacency import Adjacency
-from llama_retrieval_ext.graph.backend import Edge, GraphBackend, GraphNode, Hop
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j_rows import edge_of
 from llama_retrieval_ext.graph.rules.cypher import compiled
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
@@ -16,7 +17,7 @@ from llama_retrieval_ext.query import Scope
 
 MAX_MATCHES: Final = 10_000
 # Edges that one traversal may look at.
-MAX_EDGES: Final = 1_000_000
+MAX_EDGES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
 from llama_retrieval_ext.filters import Compare, Value
-from llama_retrieval_ext.graph.backend import Direction
+from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6
 MAX_STEPS: Final = 16

@@ -25,9 +25,9 @@ A rule file is data: nothing in it is run or imported, and references (``&``, ``
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import yaml
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
@@ -35,8 +35,8 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.graph.backend import Direction
 from llama_retrieval_ext.graph.cypher_text import quoted
+from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.chaining import variants
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
@@ -49,10 +49,8 @@ from llama_retrieval_ext.graph.rules.rule import (
     Step,
     Where,
 )
+from llama_retrieval_ext.graph.rules.yaml_nodes import Fields, Reader, composed
 
-T = TypeVar("T")
-
-MAX_BYTES: Final = 1_000_000
 _OPERATORS: Final = {operator.value: operator for operator in FilterOperator}
 _DIRECTIONS: Final = {direction.value: direction for direction in Direction}
 _RULE_KEYS: Final = (
@@ -87,8 +85,8 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
         RuleSyntaxError: It is no rule file; the message names line and column.
         RuleError: Rules do not fit together.
     """
-    reader = _Reader(file)
-    root = reader.fields(_composed(text, reader), ("rules",), "a rule file")
+    reader = Reader(file)
+    root = reader.fields(composed(text, reader), ("rules",), "a rule file")
     rules = [_rule(reader, node) for node in reader.items(root.need("rules"), "rules")]
     try:
         rule_set = RuleSet(tuple(rules), file)
@@ -107,136 +105,7 @@ def print_rules(rules: RuleSet) -> str:
     return text
 
 
-def _composed(text: str, reader: "_Reader") -> yaml.Node:
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise reader.error(None, f"the text is longer than {MAX_BYTES} bytes")
-    try:
-        _refuse_references(text, reader)
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise reader.error(error, f"no YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise reader.error(None, f"no YAML: {error}") from error
-    except RecursionError as error:
-        raise reader.error(None, "the YAML is nested too deeply") from error
-    if node is None:
-        raise reader.error(None, "the text is empty; write 'rules:' and a list")
-    return node
-
-
-def _refuse_references(text: str, reader: "_Reader") -> None:
-    """A few lines of references stand for gigabytes."""
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise reader.error(event, "references (& and *) are not allowed in rules")
-
-
-class _Reader:
-    """Reads YAML nodes, and knows where they stand."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-
-    def error(self, at: object, message: str) -> RuleSyntaxError:
-        """Return an error at a YAML node, an event or an error of the parser."""
-        mark = getattr(at, "start_mark", None) or getattr(at, "problem_mark", None)
-        line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-        return RuleSyntaxError(message, file=self.file, line=line, column=column)
-
-    def fields(self, node: yaml.Node, known: Sequence[str], what: str) -> "_Fields":
-        """Return the fields of a mapping, after checking their names."""
-        if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, f"{what} has the fields {', '.join(known)}")
-        found: dict[str, yaml.Node] = {}
-        for key_node, value in node.value:
-            key = self.value(key_node)
-            if not isinstance(key, str) or key not in known:
-                raise self.error(key_node, f"{what} has no field {key!r}{_advice(key, known)}")
-            if key in found:
-                raise self.error(key_node, f"{what} has the field {key!r} twice")
-            found[key] = value
-        return _Fields(self, node, found, what)
-
-    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
-        """Return the items of a list."""
-        if not isinstance(node, yaml.SequenceNode):
-            raise self.error(node, f"{what} is a list")
-        items: list[yaml.Node] = node.value
-        return items
-
-    def value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
-        """Return a scalar, or a list of scalars, as Python has it."""
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item) for item in node.value]
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, "expected a value or a list of values")
-        try:
-            return yaml.constructor.SafeConstructor().construct_object(node)
-        except (yaml.YAMLError, ValueError) as error:
-            raise self.error(node, f"no value: {error}") from error
-
-
-class _Fields:
-    """The fields of one mapping."""
-
-    def __init__(
-        self, reader: _Reader, node: yaml.Node, found: Mapping[str, yaml.Node], what: str
-    ) -> None:
-        self.reader, self.node, self.found, self.what = reader, node, found, what
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.found
-
-    def need(self, key: str) -> yaml.Node:
-        """Return the node of a field that must be there."""
-        if key not in self.found:
-            raise self.reader.error(self.node, f"{self.what} needs the field {key!r}")
-        return self.found[key]
-
-    def get(self, key: str, kind: type[T], default: T) -> T:
-        """Return a scalar field of a type."""
-        if key not in self.found:
-            return default
-        value = self.reader.value(self.found[key])
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            name = {str: "text", int: "a whole number", float: "a number"}.get(
-                kind, "true or false"
-            )
-            raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
-        return value
-
-    def text(self, key: str) -> str:
-        """Return a text that must be there."""
-        self.need(key)
-        value = self.get(key, str, "")
-        if not value.strip():
-            raise self.reader.error(self.found[key], f"{key!r} must not be empty")
-        return value
-
-    def word(self, key: str, check: Callable[[str], str]) -> str:
-        """Return a label, type, property or variable that must be there."""
-        value = self.text(key)
-        try:
-            return check(value)
-        except ValueError as error:
-            raise self.reader.error(self.found[key], f"{key!r}: {error}") from error
-
-    def choice(self, key: str, choices: Mapping[str, T], default: T) -> T:
-        """Return one of some values that have names."""
-        if key not in self.found:
-            return default
-        name = self.get(key, str, "")
-        if name not in choices:
-            advice = _advice(name, tuple(choices))
-            raise self.reader.error(
-                self.found[key], f"{key!r} is one of {', '.join(choices)}, got {name!r}{advice}"
-            )
-        return choices[name]
-
-
-def _rule(reader: _Reader, node: yaml.Node) -> Rule:
+def _rule(reader: Reader, node: yaml.Node) -> Rule:
     fields = reader.fields(node, _RULE_KEYS, "a rule")
     pattern = _pattern(reader, fields)
     try:
@@ -257,7 +126,7 @@ def _rule(reader: _Reader, node: yaml.Node) -> Rule:
         raise reader.error(node, f"{error}{_nearest(str(error), words)}") from error
 
 
-def _pattern(reader: _Reader, fields: _Fields) -> Pattern:
+def _pattern(reader: Reader, fields: Fields) -> Pattern:
     items = reader.items(fields.need("match"), "match")
     if not items:
         raise reader.error(fields.found["match"], "match needs a first node")
@@ -289,7 +158,7 @@ def _pattern(reader: _Reader, fields: _Fields) -> Pattern:
     )
 
 
-def _step(reader: _Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]]) -> Step:
+def _step(reader: Reader, node: yaml.Node, at: str, labels: list[tuple[str, str]]) -> Step:
     fields = reader.fields(node, _STEP_KEYS, "a step")
     follow = reader.value(fields.need("follow"))
     types = follow if isinstance(follow, list) else [follow]
@@ -314,7 +183,7 @@ def _step(reader: _Reader, node: yaml.Node, at: str, labels: list[tuple[str, str
     )
 
 
-def _hops(reader: _Reader, fields: _Fields) -> tuple[int, int]:
+def _hops(reader: Reader, fields: Fields) -> tuple[int, int]:
     if "hops" not in fields:
         return (1, 1)
     value = reader.value(fields.found["hops"])
@@ -326,7 +195,7 @@ def _hops(reader: _Reader, fields: _Fields) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _where(reader: _Reader, node: yaml.Node) -> Where:
+def _where(reader: Reader, node: yaml.Node) -> Where:
     known = ("node", "property", "context", "operator", "value", "value_from")
     fields = reader.fields(node, known, "a condition")
     operator = fields.choice("operator", _OPERATORS, FilterOperator.EQ)
@@ -346,7 +215,7 @@ def _where(reader: _Reader, node: yaml.Node) -> Where:
     return Where(variable, key, operator, value)
 
 
-def _check_value(reader: _Reader, node: yaml.Node, where: Where) -> None:
+def _check_value(reader: Reader, node: yaml.Node, where: Where) -> None:
     """Check a condition as a filter on metadata is checked."""
     value = list(where.value) if isinstance(where.value, tuple) else where.value
     for number in value if isinstance(value, list) else [value]:
@@ -366,7 +235,7 @@ def _check_value(reader: _Reader, node: yaml.Node, where: Where) -> None:
         raise reader.error(node, str(error)) from error
 
 
-def _concludes(reader: _Reader, fields: _Fields) -> Concludes | None:
+def _concludes(reader: Reader, fields: Fields) -> Concludes | None:
     if "concludes" not in fields:
         return None
     own = reader.fields(fields.found["concludes"], ("from", "relation", "to"), "'concludes'")
@@ -385,11 +254,6 @@ def _variable(word: str) -> str:
     if not VARIABLE.fullmatch(word):
         raise ValueError(f"a variable is letters, digits and _, a letter first, got {word!r}")
     return word
-
-
-def _advice(word: object, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
 
 
 def _nearest(message: str, words: Sequence[str]) -> str:

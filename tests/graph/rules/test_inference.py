@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.backend import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules

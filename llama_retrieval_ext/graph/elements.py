@@ -1,0 +1,290 @@
+"""The elements of a graph: nodes, edges, the partition they lie in, and hops along them."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
+
+from llama_retrieval_ext.arguments import check_count, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+
+ALIASES_KEY = "aliases"
+WEIGHT_KEY = "weight"
+CHUNK_LABEL = "text_chunk"
+"""LlamaIndex's label of passages."""
+
+
+class Partition(NamedTuple):
+    """The tenant and knowledge base of a row; edges join nodes of one partition."""
+
+    tenant_id: str | None = None
+    kb_id: str | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, object]) -> "Partition":
+        """Return the partition that a row's properties name; a value that is no string names none.
+
+        Examples:
+            >>> Partition.of({"tenant_id": "acme", "year": 2024})
+            Partition(tenant_id='acme', kb_id=None)
+
+        """
+        tenant_id, kb_id = properties.get(TENANT_KEY), properties.get(KB_KEY)
+        return cls(
+            tenant_id if isinstance(tenant_id, str) else None,
+            kb_id if isinstance(kb_id, str) else None,
+        )
+
+    def is_in(self, scope: Scope | None) -> bool:
+        """Whether a scope can see the rows of this partition."""
+        if scope is None:
+            return True
+        if scope.tenant_id is not None and scope.tenant_id != self.tenant_id:
+            return False
+        return not scope.kb_ids or self.kb_id in scope.kb_ids
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Sort key: a missing name comes first."""
+        return (self.tenant_id or "", self.kb_id or "")
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """An entity or a passage.
+
+    Attributes:
+        id: Identity within a partition; of a passage the node id in the vector store.
+        label: Its kind, such as ``Hazard``; LlamaIndex's ``text_chunk`` for a passage.
+        name: What texts call it; of a passage its id.
+        properties: Metadata, tenant and knowledge base included. ``aliases`` is a list of further
+            names.
+        text: Content of a passage; None for an entity.
+        embedding: Of the name or the text, where it is stored.
+    """
+
+    id: str
+    label: str = "entity"
+    name: str = ""
+    properties: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    text: str | None = None
+    embedding: Sequence[float] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.id)
+
+    @property
+    def is_passage(self) -> bool:
+        """Whether it is a passage rather than an entity."""
+        return self.text is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and the aliases, each once; none of a passage."""
+        if self.is_passage:
+            return ()
+        aliases = self.properties.get(ALIASES_KEY) or ()
+        listed = [aliases] if isinstance(aliases, str) else aliases
+        return tuple(dict.fromkeys([self.name, *(a for a in listed if isinstance(a, str) and a)]))
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Where it belongs."""
+        return Partition.of(self.properties)
+
+    @classmethod
+    def from_llama_index(cls, node: LabelledNode) -> "GraphNode":
+        """Return the same node as a value of ours."""
+        text = node.text if isinstance(node, ChunkNode) else None
+        name = node.name if isinstance(node, EntityNode) else node.id
+        return cls(node.id, node.label, name, dict(node.properties), text, node.embedding)
+
+    def to_llama_index(self) -> EntityNode | ChunkNode:
+        """Return the same node as LlamaIndex has it."""
+        properties = dict(self.properties)
+        embedding = None if self.embedding is None else [float(x) for x in self.embedding]
+        if self.text is not None:
+            return ChunkNode(
+                text=self.text,
+                id_=self.id,
+                label=self.label,
+                properties=properties,
+                embedding=embedding,
+            )
+        entity = EntityNode(
+            name=self.name, label=self.label, properties=properties, embedding=embedding
+        )
+        return entity if entity.id == self.id else _IdentifiedEntity(id_=self.id, **dict(entity))
+
+
+class _IdentifiedEntity(EntityNode):
+    """An entity that is known by something else than its name."""
+
+    id_: str
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return self.id_
+
+
+class Edge(NamedTuple):
+    """A directed, typed edge; source, type and target are its identity.
+
+    Attributes:
+        source: Id of the node it starts at.
+        type: Its relation type, such as ``HAS_HAZARD``.
+        target: Id of the node it ends at.
+        weight: Positive; the property ``weight`` where that is a number, else 1.
+        payload: The properties as JSON, parsed when asked for: a graph has millions.
+    """
+
+    source: str
+    type: str
+    target: str
+    weight: float = 1.0
+    payload: str = "{}"
+
+    @classmethod
+    def of(
+        cls, source: str, type_: str, target: str, properties: Mapping[str, object] | None = None
+    ) -> "Edge":
+        """Return an edge with properties.
+
+        Raises:
+            ConfigurationError: The properties are not JSON.
+
+        Examples:
+            >>> Edge.of("pit", "USES", "crane", {"weight": 2})
+            Edge(source='pit', type='USES', target='crane', weight=2.0, payload='{"weight": 2}')
+
+        """
+        properties = properties or {}
+        return cls(source, type_, target, weight_of(properties), to_json(properties))
+
+    @classmethod
+    def from_llama_index(cls, relation: Relation) -> "Edge":
+        """Return a relation as an edge."""
+        return cls.of(
+            relation.source_id, relation.label, relation.target_id, dict(relation.properties)
+        )
+
+    def to_llama_index(self) -> Relation:
+        """Return the edge as LlamaIndex has it."""
+        return Relation(
+            label=self.type,
+            source_id=self.source,
+            target_id=self.target,
+            properties=dict(self.properties),
+        )
+
+    @property
+    def id(self) -> tuple[str, str, str]:
+        """What it is known by."""
+        return self[:3]
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The properties."""
+        parsed: dict[str, Any] = json.loads(self.payload)
+        return parsed
+
+    def other(self, node_id: str) -> str:
+        """The end that is not this node; of a loop the node itself."""
+        return self.target if self.source == node_id else self.source
+
+    def __str__(self) -> str:
+        return f"{self.source} -{self.type}-> {self.target}"
+
+
+def weight_of(properties: Mapping[str, object]) -> float:
+    """Return the weight that properties name, 1 where they name none that is positive."""
+    weight = properties.get(WEIGHT_KEY)
+    if isinstance(weight, int | float) and is_number(weight) and weight > 0:
+        return float(weight)
+    return 1.0
+
+
+def to_json(properties: Mapping[str, object]) -> str:
+    """Return properties as JSON.
+
+    Raises:
+        ConfigurationError: They are not JSON: an object, a number that is not finite.
+    """
+    if not properties:
+        return "{}"
+    try:
+        return json.dumps(dict(properties), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"properties of nodes and edges must be JSON values, got {properties!r}: {error}"
+        ) from error
+
+
+class Direction(Enum):
+    """Which edges of a node are meant."""
+
+    OUT = "out"
+    IN = "in"
+    ANY = "any"
+
+    @property
+    def reversed(self) -> "Direction":
+        """The same edges seen from their other end."""
+        return {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT}.get(self, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What one hop may follow.
+
+    Attributes:
+        direction: Of the edges, seen from the node that is left.
+        types: Relation types to follow; None for all.
+        fan_out: Most edges that are followed from one node; None for all.
+    """
+
+    direction: Direction = Direction.ANY
+    types: frozenset[str] | None = None
+    fan_out: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fan_out is not None:
+            check_count(self.fan_out, "fan_out")
+
+    def first(self, node_id: str, edges: Iterable[Edge]) -> list[Edge]:
+        """Return those of a node's edges that may be followed, in the order of the contract."""
+        kept = [edge for edge in edges if self.allows(node_id, edge)]
+        kept.sort(key=edge_order(node_id))
+        return kept if self.fan_out is None else kept[: self.fan_out]
+
+    def allows(self, node_id: str, edge: Edge) -> bool:
+        """Whether an edge of this node has the type and the direction."""
+        if self.types is not None and edge.type not in self.types:
+            return False
+        if self.direction is Direction.ANY:
+            return True
+        return (edge.source if self.direction is Direction.OUT else edge.target) == node_id
+
+
+def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
+    """Return the sort key of a node's edges: weight, other end, type, outgoing before incoming."""
+
+    def key(edge: Edge) -> tuple[float, str, str, bool]:
+        outgoing = edge.source == node_id
+        return -edge.weight, edge.target if outgoing else edge.source, edge.type, not outgoing
+
+    return key
+
+
+class Contents(NamedTuple):
+    """Everything that a scope sees of a graph."""
+
+    nodes: list[GraphNode]
+    edges: list[Edge]
