@@ -29,6 +29,8 @@ _BY_TITLES: Final = 0.5
 _CONTEXT: Final = 8.0
 # Links of so many passages are weighed by the query: those where the walk mostly starts.
 _WEIGHED: Final = 50
+# Memory of a graph of nothing.
+_EMPTY_BYTES: Final = 10_000
 # Of so many conditions it is kept which passages satisfy them.
 _CONDITIONS: Final = 16
 # A title in small letters, in a query with capitals, is likely to be a common word.
@@ -292,7 +294,7 @@ class PassageGraph:
         properties = sum(len(own) for own in self._properties)
         pairs = len(self._by_term.said) + len(self._by_term.related)
         objects = 300 * (len(mentions) + self.node_count) + 40 * stems + 100 * (properties + pairs)
-        return sum(array.nbytes for array in arrays) + objects
+        return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects
 
 
 def _with_data(matrix: csr_array, data: Floats) -> csr_array:

@@ -302,6 +302,8 @@ def phrases(text: str) -> set[Words]:
     found = {words(first or second) for first, second in _QUOTED.findall(text)}
     for sequence in _SEQUENCE.findall(text):
         parts = sequence.split()
+        if len(parts) > 2 * _LONGEST_NAME:  # a heading in capitals, a table: no name
+            continue
         while parts and parts[0].casefold() in _OPENERS:
             del parts[0]
         while parts and parts[-1].casefold() in _OPENERS:

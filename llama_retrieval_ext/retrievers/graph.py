@@ -295,8 +295,9 @@ def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
             sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
             edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
             found.setdefault(distance + 1, {})[id_] = sorted(edges)
+    most = 3 * len(expansion)  # each node brings two at most
     for distance, edges_of in sorted(found.items()):
-        expansion.add(edges_of, distance, limit=2 * len(nodes))
+        expansion.add(edges_of, distance, limit=most)
 
 
 class _Near(NamedTuple):
