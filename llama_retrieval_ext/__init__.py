@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from llama_retrieval_ext.errors import (
+    ArgumentError,
     CircuitOpenError,
     CompositionError,
     ConfigurationError,
@@ -31,81 +32,93 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
     TooFewLegsError,
+    UnstableIdWarning,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.basic.bm25 import BM25Retriever
-    from llama_retrieval_ext.basic.hybrid import HybridRetriever
-    from llama_retrieval_ext.basic.keyword import KeywordRetriever
-    from llama_retrieval_ext.basic.vector import VectorRetriever
-    from llama_retrieval_ext.composite.auto_merging import AutoMergingRetriever, MergedScore
-    from llama_retrieval_ext.composite.fallback import FallbackRetriever
-    from llama_retrieval_ext.composite.hyde import HyDERetriever
-    from llama_retrieval_ext.composite.hyde_mode import HyDEMode
-    from llama_retrieval_ext.composite.intent import IntentAdaptiveRetriever, IntentProfile
-    from llama_retrieval_ext.composite.multi_query import MultiQueryRetriever
-    from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
-    from llama_retrieval_ext.composite.recursive import RecursiveRetriever
-    from llama_retrieval_ext.composite.rerank import RerankRetriever
-    from llama_retrieval_ext.composite.retrieval_pipeline import RetrievalPipeline
-    from llama_retrieval_ext.composite.routing.cascade import CascadeSelector
-    from llama_retrieval_ext.composite.routing.embedding_selector import EmbeddingSelector
-    from llama_retrieval_ext.composite.routing.llm_selector import LLMSelector
-    from llama_retrieval_ext.composite.routing.router import Route, RouterRetriever
-    from llama_retrieval_ext.composite.routing.rule_selector import RouteRule, RuleSelector
-    from llama_retrieval_ext.composite.routing.selector import Choice, Selection, Selector
     from llama_retrieval_ext.embeddings.local import LocalEmbedding
     from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
+    from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
     from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+    from llama_retrieval_ext.formulas.normalisation import Normalisation
     from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.open import open_graph
     from llama_retrieval_ext.graph.rules.yaml import load_rules
-    from llama_retrieval_ext.ingest.copy_report import CopyReport
-    from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+    from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
+    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.readers import read_documents
+    from llama_retrieval_ext.pipeline.branches import branches
+    from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
+    from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
+    from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
+    from llama_retrieval_ext.pipeline.retriever import Retriever
+    from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
     from llama_retrieval_ext.query import Query, Scope
-    from llama_retrieval_ext.ranking import Contribution, Hit, SearchResult
-    from llama_retrieval_ext.stages.algebra.branches import branches
-    from llama_retrieval_ext.stages.algebra.fusion import Fusion, Unscored
-    from llama_retrieval_ext.stages.algebra.refine import Refine
-    from llama_retrieval_ext.stages.algebra.retriever import Retriever
-    from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-    from llama_retrieval_ext.stages.fusions.borda import Borda
-    from llama_retrieval_ext.stages.fusions.consensus import Consensus
-    from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-    from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
-    from llama_retrieval_ext.stages.fusions.rrf import RRF
-    from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ, Max
-    from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-    from llama_retrieval_ext.stages.references.index_nodes import ScorePolicy
-    from llama_retrieval_ext.stages.refining.collapse import Collapse
-    from llama_retrieval_ext.stages.refining.dedupe import Alike, Dedupe
-    from llama_retrieval_ext.stages.refining.long_context_reorder import LongContextReorder
-    from llama_retrieval_ext.stages.refining.mmr import MMR
-    from llama_retrieval_ext.stages.refining.recency import Curve, Recency
-    from llama_retrieval_ext.stages.refining.score_decay import ScoreDecay
-    from llama_retrieval_ext.stages.refining.threshold import Threshold
-    from llama_retrieval_ext.stages.refining.top import Top
-    from llama_retrieval_ext.stages.reranking.embedding_rerank import EmbeddingRerank
-    from llama_retrieval_ext.stages.reranking.llm_rerank import LLMRerank
-    from llama_retrieval_ext.stages.reranking.model_rerank import ModelRerank
-    from llama_retrieval_ext.stages.reranking.postprocessed import Postprocessed
-    from llama_retrieval_ext.stages.reranking.rerank_chain import RerankChain
-    from llama_retrieval_ext.stages.reranking.reranker import Reranker
-    from llama_retrieval_ext.stages.reranking.rule_rerank import RuleRerank
-    from llama_retrieval_ext.stages.reranking.rule_weights import Boost, RuleWeights
-    from llama_retrieval_ext.stages.reranking.score_kind import ScoreKind
-    from llama_retrieval_ext.stages.rewriting.decompose import Decompose
-    from llama_retrieval_ext.stages.rewriting.hyde import HyDE
-    from llama_retrieval_ext.stages.rewriting.hyde_fan_out import HyDEFanOut
-    from llama_retrieval_ext.stages.rewriting.multi_query import MultiQuery
-    from llama_retrieval_ext.stages.rewriting.step_back import StepBack
+    from llama_retrieval_ext.reordering import ScoreKind
+    from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+    from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+    from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+    from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+    from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
+    from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
+    from llama_retrieval_ext.retrievers.intent_profile import (
+        IntentProfile,
+        default_intent_profiles,
+        default_intent_rules,
+    )
+    from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+    from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+    from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+    from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
+    from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+    from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+    from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+    from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+    from llama_retrieval_ext.retrievers.routing.selectors import (
+        CascadeSelector,
+        Choice,
+        EmbeddingSelector,
+        LLMSelector,
+        Selection,
+        Selector,
+    )
+    from llama_retrieval_ext.retrievers.vector import VectorRetriever
+    from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+    from llama_retrieval_ext.stages.fusion import (
+        RRF,
+        Borda,
+        CombMNZ,
+        Consensus,
+        DistributionBased,
+        Max,
+        RelativeScore,
+        WeightedSum,
+    )
+    from llama_retrieval_ext.stages.rerank.chain import RerankChain
+    from llama_retrieval_ext.stages.rerank.llm import LLMRerank
+    from llama_retrieval_ext.stages.rerank.mmr import MMR
+    from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
+    from llama_retrieval_ext.stages.rerank.reranker import Reranker
+    from llama_retrieval_ext.stages.rerank.rules import Boost, RuleRerank, RuleWeights
+    from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
+    from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
+    from llama_retrieval_ext.stages.selection import (
+        Alike,
+        Collapse,
+        Dedupe,
+        LongContextReorder,
+        Threshold,
+        Top,
+    )
     from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
     from llama_retrieval_ext.stores.generic import GenericBackend
-    from llama_retrieval_ext.stores.opening import open_store
+    from llama_retrieval_ext.stores.open import open_store
     from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -114,12 +127,15 @@ __all__ = [
     "MMR",
     "RRF",
     "Alike",
+    "ArgumentError",
     "AutoMergingRetriever",
     "BM25Retriever",
     "Boost",
     "Borda",
+    "Call",
     "CascadeSelector",
     "Choice",
+    "CircuitBreaker",
     "CircuitOpenError",
     "Collapse",
     "CombMNZ",
@@ -152,11 +168,13 @@ __all__ = [
     "HyDERetriever",
     "HybridRetriever",
     "IngestionError",
+    "IntentAdaptive",
     "IntentAdaptiveRetriever",
     "IntentProfile",
     "InvalidFilterError",
     "KeywordRetriever",
     "KnowledgeBase",
+    "KnowledgeBaseInfo",
     "LLMRerank",
     "LLMSelector",
     "Leg",
@@ -170,6 +188,8 @@ __all__ = [
     "MultiQuery",
     "MultiQueryRetriever",
     "Normalisation",
+    "Outcome",
+    "Plan",
     "Postprocessed",
     "Query",
     "QueryFusionRetriever",
@@ -209,110 +229,127 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreUnavailableError",
+    "Task",
     "Threshold",
+    "Together",
     "Tokenizer",
     "TooFewLegsError",
     "Top",
     "Unscored",
+    "UnstableIdWarning",
     "UnsupportedFilterError",
     "UnsupportedModeError",
     "VectorRetriever",
     "WeightedSum",
     "branches",
     "copy_knowledge_base",
+    "default_intent_profiles",
+    "default_intent_rules",
     "load_rules",
     "open_graph",
     "open_store",
+    "read_documents",
     "resolve_embed_model",
 ]
 
 _MODULES = {
-    "Alike": "stages.refining.dedupe",
-    "AutoMergingRetriever": "composite.auto_merging",
-    "BM25Retriever": "basic.bm25",
-    "Boost": "stages.reranking.rule_weights",
-    "Borda": "stages.fusions.borda",
-    "CascadeSelector": "composite.routing.cascade",
-    "Choice": "composite.routing.selector",
-    "Collapse": "stages.refining.collapse",
-    "CombMNZ": "stages.fusions.score_fusions",
-    "Consensus": "stages.fusions.consensus",
-    "Contribution": "ranking",
-    "CopyReport": "ingest.copy_report",
-    "Curve": "stages.refining.recency",
-    "Decompose": "stages.rewriting.decompose",
-    "Dedupe": "stages.refining.dedupe",
-    "DistributionBased": "stages.fusions.relative_score",
+    "Alike": "stages.selection",
+    "AutoMergingRetriever": "retrievers.auto_merging",
+    "BM25Retriever": "retrievers.bm25",
+    "Boost": "stages.rerank.rules",
+    "Borda": "stages.fusion",
+    "Call": "execution.plan",
+    "CascadeSelector": "retrievers.routing.selectors",
+    "Choice": "retrievers.routing.selectors",
+    "CircuitBreaker": "execution.circuit_breaker",
+    "Collapse": "stages.selection",
+    "CombMNZ": "stages.fusion",
+    "Consensus": "stages.fusion",
+    "Contribution": "results",
+    "CopyReport": "ingest.copy",
+    "Curve": "stages.decay",
+    "Decompose": "stages.rewrite.multi_query",
+    "Dedupe": "stages.selection",
+    "DistributionBased": "stages.fusion",
     "EmbeddedPropertyGraphStore": "graph.embedded_store",
     "EmbeddedVectorStore": "stores.embedded.store",
-    "EmbeddingRerank": "stages.reranking.embedding_rerank",
-    "EmbeddingSelector": "composite.routing.embedding_selector",
+    "EmbeddingRerank": "stages.rerank.models",
+    "EmbeddingSelector": "retrievers.routing.selectors",
     "EntityLinker": "graph.entity_linking",
-    "FallbackRetriever": "composite.fallback",
-    "FanOut": "stages.algebra.rewrite",
-    "Fusion": "stages.algebra.fusion",
+    "FallbackRetriever": "retrievers.fallback",
+    "FanOut": "pipeline.stages",
+    "Fusion": "pipeline.fusion",
     "GenericBackend": "stores.generic",
-    "Hit": "ranking",
-    "HyDE": "stages.rewriting.hyde",
-    "HyDEFanOut": "stages.rewriting.hyde_fan_out",
-    "HyDEMode": "composite.hyde_mode",
-    "HyDERetriever": "composite.hyde",
-    "HybridRetriever": "basic.hybrid",
-    "IntentAdaptiveRetriever": "composite.intent",
-    "IntentProfile": "composite.intent",
-    "KeywordRetriever": "basic.keyword",
+    "Hit": "results",
+    "HyDE": "stages.rewrite.hyde",
+    "HyDEFanOut": "stages.rewrite.hyde",
+    "HyDEMode": "retrievers.hyde",
+    "HyDERetriever": "retrievers.hyde",
+    "HybridRetriever": "retrievers.hybrid",
+    "IntentAdaptive": "retrievers.intent",
+    "IntentAdaptiveRetriever": "retrievers.intent",
+    "IntentProfile": "retrievers.intent_profile",
+    "KeywordRetriever": "retrievers.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
-    "LLMRerank": "stages.reranking.llm_rerank",
-    "LLMSelector": "composite.routing.llm_selector",
+    "KnowledgeBaseInfo": "ingest.info",
+    "LLMRerank": "stages.rerank.llm",
+    "LLMSelector": "retrievers.routing.selectors",
     "Leg": "execution.legs",
     "LocalEmbedding": "embeddings.local",
-    "LongContextReorder": "stages.refining.long_context_reorder",
-    "MMR": "stages.refining.mmr",
-    "Max": "stages.fusions.score_fusions",
-    "MergedScore": "composite.auto_merging",
-    "ModelRerank": "stages.reranking.model_rerank",
-    "MultiQuery": "stages.rewriting.multi_query",
-    "MultiQueryRetriever": "composite.multi_query",
-    "Normalisation": "stages.fusions.normalisation",
-    "Postprocessed": "stages.reranking.postprocessed",
+    "LongContextReorder": "stages.selection",
+    "MMR": "stages.rerank.mmr",
+    "Max": "stages.fusion",
+    "MergedScore": "retrievers.auto_merging",
+    "ModelRerank": "stages.rerank.models",
+    "MultiQuery": "stages.rewrite.multi_query",
+    "MultiQueryRetriever": "retrievers.multi_query",
+    "Normalisation": "formulas.normalisation",
+    "Outcome": "execution.plan",
+    "Plan": "execution.plan",
+    "Postprocessed": "pipeline.postprocessor",
     "Query": "query",
-    "QueryFusionRetriever": "composite.query_fusion",
-    "RRF": "stages.fusions.rrf",
-    "Recency": "stages.refining.recency",
-    "RecursiveRetriever": "composite.recursive",
-    "Refine": "stages.algebra.refine",
-    "RelativeScore": "stages.fusions.relative_score",
-    "RerankChain": "stages.reranking.rerank_chain",
-    "RerankRetriever": "composite.rerank",
-    "Reranker": "stages.reranking.reranker",
-    "RetrievalPipeline": "composite.retrieval_pipeline",
-    "Retriever": "stages.algebra.retriever",
-    "Rewrite": "stages.algebra.rewrite",
-    "Route": "composite.routing.router",
-    "RouteRule": "composite.routing.rule_selector",
-    "RouterRetriever": "composite.routing.router",
-    "RuleRerank": "stages.reranking.rule_rerank",
-    "RuleSelector": "composite.routing.rule_selector",
-    "RuleWeights": "stages.reranking.rule_weights",
+    "QueryFusionRetriever": "retrievers.query_fusion",
+    "RRF": "stages.fusion",
+    "Recency": "stages.decay",
+    "RecursiveRetriever": "retrievers.recursive",
+    "Refine": "pipeline.stages",
+    "RelativeScore": "stages.fusion",
+    "RerankChain": "stages.rerank.chain",
+    "RerankRetriever": "retrievers.rerank",
+    "Reranker": "stages.rerank.reranker",
+    "RetrievalPipeline": "retrievers.retrieval_pipeline",
+    "Retriever": "pipeline.retriever",
+    "Rewrite": "pipeline.stages",
+    "Route": "retrievers.routing.router",
+    "RouteRule": "retrievers.routing.rule_selector",
+    "RouterRetriever": "retrievers.routing.router",
+    "RuleRerank": "stages.rerank.rules",
+    "RuleSelector": "retrievers.routing.rule_selector",
+    "RuleWeights": "stages.rerank.rules",
     "Scope": "query",
-    "ScoreDecay": "stages.refining.score_decay",
-    "ScoreKind": "stages.reranking.score_kind",
-    "ScorePolicy": "stages.references.index_nodes",
-    "SearchResult": "ranking",
-    "Selection": "composite.routing.selector",
-    "Selector": "composite.routing.selector",
-    "StepBack": "stages.rewriting.step_back",
-    "Threshold": "stages.refining.threshold",
+    "ScoreDecay": "stages.decay",
+    "ScoreKind": "reordering",
+    "ScorePolicy": "pipeline.index_nodes",
+    "SearchResult": "results",
+    "Selection": "retrievers.routing.selectors",
+    "Selector": "retrievers.routing.selectors",
+    "StepBack": "stages.rewrite.multi_query",
+    "Task": "execution.plan",
+    "Threshold": "stages.selection",
+    "Together": "execution.plan",
     "Tokenizer": "text.tokenizer",
-    "Top": "stages.refining.top",
-    "Unscored": "stages.algebra.fusion",
-    "VectorRetriever": "basic.vector",
-    "WeightedSum": "stages.fusions.weighted_sum",
-    "branches": "stages.algebra.branches",
-    "copy_knowledge_base": "ingest.copying",
+    "Top": "stages.selection",
+    "Unscored": "pipeline.fusion",
+    "VectorRetriever": "retrievers.vector",
+    "WeightedSum": "stages.fusion",
+    "branches": "pipeline.branches",
+    "copy_knowledge_base": "ingest.copy",
+    "default_intent_profiles": "retrievers.intent_profile",
+    "default_intent_rules": "retrievers.intent_profile",
     "load_rules": "graph.rules.yaml",
     "open_graph": "graph.open",
-    "open_store": "stores.opening",
+    "open_store": "stores.open",
+    "read_documents": "ingest.readers",
     "resolve_embed_model": "embeddings.resolve",
 }
 

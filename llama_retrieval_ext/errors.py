@@ -4,7 +4,8 @@
 
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
-    │  └─ InvalidFilterError                    a filter that cannot mean anything
+    │  ├─ InvalidFilterError                    a filter that cannot mean anything
+    │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that do not fit
     ├─ MissingDependencyError (ImportError)     an extra that is not installed
     ├─ ScoreError (ValueError)                  a None or non-finite score entered a formula
@@ -60,6 +61,10 @@ class InvalidFilterError(ConfigurationError):
     """A metadata filter that cannot mean anything, refused before it reaches a store."""
 
 
+class ArgumentError(ConfigurationError, TypeError):
+    """A call does not fit the signature; the message names the argument to write instead."""
+
+
 class CompositionError(RetrievalExtError, TypeError):
     """Two stages that do not fit; the message holds the corrected expression."""
 
@@ -69,14 +74,25 @@ class MissingDependencyError(RetrievalExtError, ImportError):
 
     Attributes:
         extra: Name of the extra that brings the missing package; empty when none does.
-        package: What pip is to install.
+        package: The requirement that is missing.
     """
 
     def __init__(self, feature: str, extra: str = "", *, package: str = "") -> None:
-        what = f"the package {package!r}" if package else f"the extra {extra!r}"
         self.extra = extra
         self.package = package or f"llama-retrieval-ext[{extra}]"
-        super().__init__(f"{feature} needs {what}: pip install '{self.package}'")
+        if package:
+            needed = f"the package {package!r}: pip install '{package}'"
+        else:
+            # The package is on no index, so its name alone is not installable.
+            needed = (
+                f"the extra {extra!r}: in a clone of the repository, pip install '.[{extra}]'; "
+                f"elsewhere, pip install '{self.package} @ git+URL' with the repository's URL"
+            )
+        super().__init__(f"{feature} needs {needed}")
+
+
+class UnstableIdWarning(UserWarning):
+    """A document whose reader made up a random id: added again, it would be there twice."""
 
 
 class ScoreError(RetrievalExtError, ValueError):

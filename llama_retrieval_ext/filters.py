@@ -24,7 +24,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -182,6 +182,37 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
     return AllOf((first, second))
 
 
+def describe_filters(filters: MetadataFilters) -> str:
+    """Return filters in one line, for people to read.
+
+    Args:
+        filters: LlamaIndex's.
+
+    Raises:
+        InvalidFilterError: They cannot mean anything.
+
+    Examples:
+        >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
+        >>> print(describe_filters(MetadataFilters(filters=[year])))
+        year >= 2020
+
+    """
+    return _described(parse_filters(filters))
+
+
+def _described(condition: Condition, *, inside: bool = False) -> str:
+    if isinstance(condition, Compare):
+        value = condition.value
+        shown = list(value) if isinstance(value, tuple) else value
+        operand = "" if value is None else f" {shown!r}"
+        return f"{condition.key} {condition.operator.value}{operand}"
+    if isinstance(condition, Not):
+        return f"not ({_described(condition.part)})"
+    joint = " and " if isinstance(condition, AllOf) else " or "
+    text = joint.join(_described(part, inside=True) for part in condition.parts)
+    return f"({text})" if inside and len(condition.parts) > 1 else text
+
+
 def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
     """Whether a node's metadata satisfies a condition, by the table at the top of this module.
 
@@ -263,3 +294,73 @@ _OPERATORS: Mapping[FilterOperator, Callable[[object, Value], bool]] = {
     FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
     FilterOperator.IS_EMPTY: _is_empty,
 }
+
+
+_DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
+    FilterOperator.IN: False,
+    FilterOperator.ANY: False,
+    FilterOperator.NIN: True,
+}
+
+
+def as_metadata_filters(condition: Condition) -> MetadataFilters:
+    """LlamaIndex filters that mean the same; groups of one level wherever one is enough.
+
+    Args:
+        condition: A `simplified` one.
+    """
+    written = _written(condition)
+    return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
+
+
+def simplified(condition: Condition) -> Condition | bool:
+    """The condition without empty groups and empty lists; what always or never holds as a bool.
+
+    Stores that get an empty group ignore it, and some ignore an empty list of values.
+    """
+    match condition:
+        case Compare(_, operator, ()) if operator in _DECIDED_BY_NO_VALUES:
+            return _DECIDED_BY_NO_VALUES[operator]
+        case Compare():
+            return condition
+        case AllOf(parts):
+            return _group(AllOf, parts, decides=False)
+        case AnyOf(parts):
+            return _group(AnyOf, parts, decides=True)
+        case Not(part):
+            inner = simplified(part)
+            return not inner if isinstance(inner, bool) else Not(inner)
+
+
+def _group(
+    kind: type[AllOf] | type[AnyOf], parts: Sequence[Condition], *, decides: bool
+) -> Condition | bool:
+    """The group of the parts, of which one that is ``decides`` decides."""
+    inner = [simplified(part) for part in parts]
+    if decides in inner:
+        return decides
+    left = tuple(part for part in inner if not isinstance(part, bool))
+    if not left:
+        return not decides
+    return left[0] if len(left) == 1 else kind(left)
+
+
+def _written(condition: Condition) -> MetadataFilter | MetadataFilters:
+    match condition:
+        case Compare(key, operator, value):
+            given = list(value) if isinstance(value, tuple) else value
+            return MetadataFilter(key=key, operator=operator, value=given)  # type: ignore[arg-type]
+        case AllOf():
+            return MetadataFilters(filters=[_written(part) for part in _flat(condition)])
+        case AnyOf(parts):
+            written = [_written(part) for part in parts]
+            return MetadataFilters(filters=written, condition=FilterCondition.OR)
+        case Not(part):
+            return MetadataFilters(filters=[_written(part)], condition=FilterCondition.NOT)
+
+
+def _flat(condition: AllOf) -> list[Condition]:
+    flat: list[Condition] = []
+    for part in condition.parts:
+        flat.extend(_flat(part) if isinstance(part, AllOf) else [part])
+    return flat

@@ -12,14 +12,17 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.arguments import check_count, check_seconds
+from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
 
 TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
+# LlamaIndex's readers name the file that a document came from so.
+SOURCE_KEY = "file_path"
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Who may see what: a tenant, some of its knowledge bases, or both.
@@ -60,6 +63,11 @@ class Scope:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
+
+    def __repr__(self) -> str:
+        tenant = [] if self.tenant_id is None else [f"tenant_id={self.tenant_id!r}"]
+        kb_ids = [f"kb_ids={self.kb_ids!r}"] if self.kb_ids else []
+        return f"Scope({', '.join([*tenant, *kb_ids])})"
 
     @property
     def condition(self) -> Condition:
@@ -119,17 +127,42 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
         ('leave', 'acme', None)
 
     """
-    if node.ref_doc_id is None:
-        return None
+    return None if node.ref_doc_id is None else (node.ref_doc_id, *_place_of(node))
+
+
+def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
+    """Return the source of a node: the file that its document came from, or the document itself.
+
+    Returns:
+        Its ``file_path`` or, without one, the id of its document; and the tenant and the knowledge
+        base that it belongs to. None for a node without either.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> source_of_node(TextNode(text="25 days", metadata={"file_path": "/hr/leave.pdf"}))
+        ('/hr/leave.pdf', None, None)
+
+    """
+    source = source_in(node.metadata)
+    return (source, *_place_of(node)) if source else document_of(node)
+
+
+def source_in(metadata: Mapping[str, object]) -> str:
+    """Return the file that metadata name as the source; empty where they name none."""
+    source = metadata.get(SOURCE_KEY)
+    return source if isinstance(source, str) else ""
+
+
+def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
     tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
     # What is no string is in no scope.
     return (
-        node.ref_doc_id,
         tenant_id if isinstance(tenant_id, str) else None,
         kb_id if isinstance(kb_id, str) else None,
     )
 
 
+@checked_arguments
 @dataclass
 class Query(QueryBundle):
     """A LlamaIndex ``QueryBundle`` that also says how it wants to be answered.
@@ -165,7 +198,10 @@ class Query(QueryBundle):
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):
-            raise ConfigurationError(f"a query is a string, got {self.query_str!r}")
+            raise ConfigurationError(
+                f"a query is a string, or a QueryBundle or Query of one, got {self.query_str!r}; "
+                "several queries go to retrieve_many"
+            )
         for number in (self.top_k, self.at_least):
             if number is not None:
                 check_top_k(number)

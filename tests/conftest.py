@@ -12,7 +12,7 @@ from tests.servers.given import given_hosts
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
-    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+    from llama_retrieval_ext.testing.fakes import FakeEmbedding
     from tests.searching import Searched
 
 
@@ -38,7 +38,7 @@ def searched(request: pytest.FixtureRequest) -> "Searched":
 @pytest.fixture
 def embed_model() -> "FakeEmbedding":
     # LlamaIndex takes two seconds to import, which tests of formulas and text need not.
-    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding  # noqa: PLC0415
+    from llama_retrieval_ext.testing.fakes import FakeEmbedding  # noqa: PLC0415
 
     return FakeEmbedding()
 
@@ -46,6 +46,6 @@ def embed_model() -> "FakeEmbedding":
 @pytest.fixture
 def corpus() -> "list[TextNode]":
     from llama_retrieval_ext.testing.corpus import sample_nodes  # noqa: PLC0415 - as above
-    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding  # noqa: PLC0415
+    from llama_retrieval_ext.testing.fakes import FakeEmbedding  # noqa: PLC0415
 
     return sample_nodes(FakeEmbedding())  # a model of its own: tests count the calls of theirs

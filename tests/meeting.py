@@ -6,9 +6,9 @@ from threading import Barrier
 
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever, Row
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
 # Only a test that fails waits so long.
 _PATIENCE_S = 10

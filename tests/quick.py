@@ -19,12 +19,12 @@ _SLOW = (
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",
-    "tests/basic/test_bm25_changes.py::test_readers_see_whole_changes",
+    "tests/retrievers/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli",
-    "tests/composite/test_llm_over_http.py",
-    "tests/composite/test_multi_query.py::TestContractOfOneInAnother",
-    "tests/composite/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
-    "tests/composite/test_threads.py::test_eight_threads",
+    "tests/retrievers/test_llm_over_http.py",
+    "tests/retrievers/test_multi_query.py::TestContractOfOneInAnother",
+    "tests/retrievers/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
+    "tests/retrievers/test_threads.py::test_eight_threads",
     "tests/ingest/test_copying.py",
     "tests/ingest/test_crashes.py",
     "tests/ingest/test_kill.py",
@@ -33,18 +33,18 @@ _SLOW = (
     "tests/ingest/test_where_it_runs.py",
     "tests/reference",
     "tests/stores/elasticsearch",
-    "tests/stores/embedded/test_conditions.py::test_the_engine_agrees_on_any_metadata",
-    "tests/stores/embedded/test_conditions.py::test_the_engine_finds_what_matches_among_many",
+    "tests/stores/embedded/test_filters.py::test_the_engine_agrees_on_any_metadata",
+    "tests/stores/embedded/test_filters.py::test_the_engine_finds_what_matches_among_many",
     "tests/stores/embedded/test_crashes.py",
     "tests/stores/embedded/test_sharing.py",
     "tests/stores/embedded/test_threads.py",
     "tests/stores/milvus",
     "tests/stores/qdrant",
     "tests/stores/test_engines_agree.py",
-    "tests/stores/test_grouping.py",
+    "tests/stores/engine/test_grouping.py",
     "tests/stores/test_hybrid_edges.py",
-    "tests/stores/test_native_fusion.py",
-    "tests/stores/test_opening.py::test_so_does_a_store_of_another_engine[pymilvus",
+    "tests/stores/engine/test_pushdown.py",
+    "tests/stores/test_open.py::test_so_does_a_store_of_another_engine[pymilvus",
     "tests/test_public_api.py",
     "tests/test_readme.py",
     "tests/test_typing.py",
@@ -53,7 +53,10 @@ _SLOW = (
 _PLACES = tuple(place for place in _SLOW if "::" not in place)
 _WITHIN = tuple(place for place in _SLOW if "::" in place)
 # The quick run has these promises for retrievers that are no composites.
-_MANY_THREADS = re.compile(r"tests/composite/.*::Test\w+::test_threads_")
+_MANY_THREADS = re.compile(
+    r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::test_threads_"
+)
+_SERVER = re.compile(r"\[(.*-)?elasticsearch\b")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
 
@@ -97,7 +100,12 @@ class SlowTests:
         for item in items:
             place = self._place(item.path)
             inside = any(place == slow or place.startswith(f"{slow}/") for slow in _PLACES)
-            if inside or item.nodeid.startswith(_WITHIN) or _MANY_THREADS.match(item.nodeid):
+            if (
+                inside
+                or item.nodeid.startswith(_WITHIN)
+                or _MANY_THREADS.match(item.nodeid)
+                or _SERVER.search(item.nodeid)
+            ):
                 item.add_marker(pytest.mark.slow)
 
     @pytest.hookimpl(wrapper=True)

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from llama_index.core.schema import QueryBundle
 
-from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import SearchResult
 
 # What the fixture ``searched`` gives.
 Searched: TypeAlias = Callable[[Retriever, str | QueryBundle], SearchResult]

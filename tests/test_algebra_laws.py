@@ -10,26 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, Unscored
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.algebra.branches import branches
-from llama_retrieval_ext.stages.algebra.fused import Fused
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, FusionChain, Unscored
-from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.refine import Refine
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.fusions.borda import Borda
-from llama_retrieval_ext.stages.fusions.consensus import Consensus
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.relative_score import DistributionBased, RelativeScore
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.score_fusions import CombMNZ, Max
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stages.refining.threshold import Threshold
-from llama_retrieval_ext.stages.refining.top import Top
-from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.stages.fusion import (
+    RRF,
+    Borda,
+    CombMNZ,
+    Consensus,
+    DistributionBased,
+    Max,
+    RelativeScore,
+    WeightedSum,
+)
+from llama_retrieval_ext.stages.selection import Threshold, Top
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from tests.quick import examples
 
 Ranking = list[tuple[str, float]]
@@ -43,8 +44,7 @@ class Say(Rewrite):
 
     word: str
 
-    def rewrite(self, query: Query) -> Plan[Query]:
-        yield from ()
+    def rewrite(self, query: Query) -> Query:
         return Query(f"{query.query_str} {self.word}", top_k=query.top_k)
 
 
@@ -54,8 +54,7 @@ class Each(FanOut):
 
     words: tuple[str, ...]
 
-    def fan_out(self, query: Query) -> Plan[list[Query]]:
-        yield from ()
+    def fan_out(self, query: Query) -> list[Query]:
         return [Query(f"{query.query_str} {word}", top_k=query.top_k) for word in self.words]
 
 
@@ -63,8 +62,7 @@ class Each(FanOut):
 class Asked(Refine):
     """Halves the scores; checks that it sees the query that was asked, not a rewritten one."""
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        yield from ()
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         assert query.query_str == "query"
         return [hit.model_copy(update={"score": score_of(hit) / 2}) for hit in hits]
 
@@ -300,7 +298,7 @@ def test_what_composing_gives_is_what_the_classes_give() -> None:
     a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
     assert type(a >> Top(3)) is Pipeline
     assert type(Say("x") >> a) is Pipeline
-    assert type((a | b) >> RRF()) is Fused
+    assert type((a | b) >> RRF()) is FusionRetriever
     assert type((a | b) >> (RRF() >> Top(3))) is Pipeline
     assert type(RRF() >> Top(3)) is FusionChain
     flat = Say("x") >> (Say("y") >> a >> Top(3)) >> Top(2)

@@ -27,7 +27,9 @@ from llama_retrieval_ext.errors import (
 ALL = [
     value
     for value in vars(errors).values()
-    if isinstance(value, type) and issubclass(value, BaseException)
+    if isinstance(value, type)
+    and issubclass(value, BaseException)
+    and not issubclass(value, Warning)
 ]
 
 
@@ -74,8 +76,11 @@ def test_a_message_is_shown_as_it_was_written() -> None:
 def test_a_missing_extra_is_named_with_the_command_that_brings_it() -> None:
     error = MissingDependencyError("LocalEmbedding", "local")
     assert error.extra == "local"
+    assert error.package == "llama-retrieval-ext[local]"
     assert str(error) == (
-        "LocalEmbedding needs the extra 'local': pip install 'llama-retrieval-ext[local]'"
+        "LocalEmbedding needs the extra 'local': in a clone of the repository, "
+        "pip install '.[local]'; elsewhere, pip install 'llama-retrieval-ext[local] @ git+URL' "
+        "with the repository's URL"
     )
 
 

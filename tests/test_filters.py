@@ -22,8 +22,8 @@ from llama_retrieval_ext.filters import (
     matches,
     parse_filters,
 )
+from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")

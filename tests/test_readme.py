@@ -7,9 +7,8 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import RRF, open_store
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quickstart import QUESTIONS
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
+from llama_retrieval_ext.stores.open import backend_for
 from tests.ingest.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -55,7 +54,7 @@ def test_the_tables_of_engines_say_what_the_backends_declare(
 ) -> None:
     start(engine, request)
     with place(engine, tmp_path, request) as url, open_store(url) as store:
-        has = backend_for(store).capabilities
+        has = backend_for(store).features
     declared = {
         "vector and keyword search in one request": has.one_round_trip,
         "MMR in the engine (LlamaIndex's mode `MMR`)": has.mmr,

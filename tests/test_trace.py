@@ -3,7 +3,7 @@ import time
 
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_retrieval_ext.trace import Trace, describe
+from llama_retrieval_ext.results import Trace, describe
 
 
 def hits(number: int) -> list[NodeWithScore]:
@@ -98,6 +98,11 @@ def test_the_outline_has_a_line_a_step() -> None:
         "root: 50.0 ms, 2 hits\n  leg: 30.1 ms, 2 hits\n    deep: 1.0 ms\n"
         "  late: unfinished, OSError"
     )
+
+
+def test_a_trace_prints_as_its_outline() -> None:
+    trace = Trace("root", duration_s=0.05, count=2, children=[Trace("leg", duration_s=0.03)])
+    assert str(trace) == repr(trace) == trace.outline() == "root: 50.0 ms, 2 hits\n  leg: 30.0 ms"
 
 
 def test_an_error_is_told_in_one_line() -> None:

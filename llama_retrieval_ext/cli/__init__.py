@@ -1,4 +1,4 @@
-"""The command line, `llama-retrieval`: quickstart, ingest, search, copy."""
+"""The command line, `llama-retrieval`: quickstart, ingest, search and more."""
 
 from llama_retrieval_ext.cli.app import main
 

@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.copying import copy
+from llama_retrieval_ext.cli.documents import delete, info, list_, show
 from llama_retrieval_ext.cli.ingest import ingest
+from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
-from llama_retrieval_ext.cli.remove import remove
 from llama_retrieval_ext.cli.search import search
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text: no boxes in a pipe or a log.
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (quickstart, ingest, search, copy, remove):
-    app.command()(command)
+for command in (quickstart, ingest, search, list_, show, delete, info, copy, remove):
+    app.command(command.__name__.rstrip("_"))(command)
 
 
 def main(args: Sequence[str] | None = None) -> None:

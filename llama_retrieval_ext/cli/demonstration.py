@@ -8,7 +8,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers.no_text import NoText
 from llama_index.core.schema import Document, NodeWithScore
 
-from llama_retrieval_ext.cli.files import Reading
+from llama_retrieval_ext.ingest.readers import Reading
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
@@ -19,7 +19,12 @@ def samples(watched: Callable[[list[Document]], Iterable[Document]] = iter) -> R
     Args:
         watched: Wraps them while they are read, for a progress bar.
     """
-    return Reading(watched([*python_topics(), *zh_safety_laws()]))
+    return Reading(watched(sample_documents()))
+
+
+def sample_documents() -> list[Document]:
+    """All sample documents."""
+    return [*python_topics(), *zh_safety_laws()]
 
 
 def query_engine_sources(retriever: BaseRetriever, question: str) -> list[NodeWithScore]:

@@ -1,6 +1,5 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -9,23 +8,45 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.output import console, say, say_left_out
-from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.trace import describe
+from llama_retrieval_ext.results import describe
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.cli.files import Reading
+    from llama_retrieval_ext.ingest.readers import Reading
 
 T = TypeVar("T")
 
+_FAILED = 1
+_LEFT_OUT = 3
+_INTERRUPTED = 130
 
-def ingest(
+
+def ingest(  # noqa: PLR0913 - a command's options are its parameters
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", help="Files, folders and glob patterns.", show_default=False
+        ),
     ],
     *,
     kb: Url,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
+            "'manuals/*'. May be repeated: any of them.",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, skip files and folders that match. May be repeated.",
+        ),
+    ] = None,
     embed_model: EmbedModel = "local",
     tenant: Tenant = None,
     kb_id: KbId = None,
@@ -33,43 +54,87 @@ def ingest(
         bool,
         typer.Option(
             "--require-scope",
-            help="Make one that nobody can use without --tenant or --kb-id; then always needed.",
+            help="Make one that nobody can use without --tenant or --kb-id; recorded in it.",
         ),
     ] = False,
 ) -> None:
-    """Put files into a knowledge base: text, Markdown, HTML, PDF, DOCX, CSV."""
-    place = Place(kb, embed_model, tenant, kb_id, require_scope)
-    reading = read(paths, place)
+    """Put files into a knowledge base.
+
+    It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX and CSV, in folders and the folders inside.
+    Run it again after files have changed; after an interruption it continues. Exit code: 0 if all
+    files are in; 3 if some were left out because they could not be read or stored (--exclude those
+    that need not be in); 1 if none is in; 130 if it was interrupted.
+    """
+    place = Target(kb, embed_model, tenant, kb_id, require_scope)
+    if place.is_in_memory:
+        raise ConfigurationError(
+            f"{kb} would be gone when this command ends; write a folder, such as --kb "
+            "embedded:./kb, or try your files with: llama-retrieval quickstart PATH --ask QUESTION"
+        )
+    reading = read(paths, place, include=include or (), exclude=exclude or ())
     with place.open() as opened:
-        add(opened, reading, place)
+        code = add(opened, reading, place)
+    raise typer.Exit(code)
 
 
-def read(paths: Sequence[Path], place: Place) -> "Reading":
-    """What is in files and folders, yet to be read.
+def read(
+    paths: Sequence[Path],
+    place: Target,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> "Reading":
+    """Documents in files and folders, read while they are added.
 
     Raises:
         ConfigurationError: There are none.
     """
     # LlamaIndex takes two seconds to import, which --help need not.
-    from llama_retrieval_ext.cli.files import read_files  # noqa: PLC0415
+    from llama_retrieval_ext.ingest.readers import iter_documents  # noqa: PLC0415
 
-    # What it has to say about a broken file, and it says it three times, is in the file's reason.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    reading = read_files(paths, leave_out=place.folder, watched=watched)
+    reading = iter_documents(
+        paths, include=include, exclude=exclude, leave_out=place.folder, watched=watched
+    )
     if not reading.finds_any():
-        say_left_out(reading.failures)
+        say_left_out(reading.left_out)
         names = ", ".join(map(str, paths))
         raise ConfigurationError(f"nothing to add: no file with text in it at {names}")
     return reading
 
 
-def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
-    """Add documents, and say what became of them; end the program if none went in."""
-    report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
-    say_left_out(reading.failures)
-    say(str(report))
+def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> int:
+    """Add documents, print what became of them, and return the exit code.
+
+    Returns:
+        0, or another code if files were left out.
+
+    Raises:
+        Exit: No document is in, or it was interrupted.
+    """
+    try:
+        report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
+    except KeyboardInterrupt:
+        say_aside(_interrupted(kb, place), style="yellow")
+        raise typer.Exit(_INTERRUPTED) from None
+    say_left_out(reading.left_out)
+    left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
+    say(f"{report}{left_out}")
     say_left_out(report.skipped)
     say_left_out({name: describe(error) for name, error in report.failures.items()})
+    _delete_outdated(kb, reading, place)
+    if not report.added + report.updated + report.unchanged:
+        raise typer.Exit(_FAILED)
+    return _LEFT_OUT if reading.left_out or report.failures else 0
+
+
+def _interrupted(kb: "ext.KnowledgeBase", place: Target) -> str:
+    if place.is_in_memory:
+        return "interrupted"
+    count = counted(len(kb.documents(scope=place.scope)), "document")
+    return f"interrupted: {count} in {place.url}; run the same command again to add the rest"
+
+
+def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> None:
     here = (
         document.document_id
         for document in kb.documents(scope=place.scope)
@@ -80,12 +145,10 @@ def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Place) -> None:
         kb.delete(document_id, scope=place.scope)
     if outdated:
         say(f"{len(outdated)} removed: pages or rows that their files no longer have")
-    if not report.added + report.updated + report.unchanged:
-        raise typer.Exit(1)
 
 
 def watched(items: Sequence[T]) -> Iterable[T]:
-    """Files or documents that are read while they are added, with a bar while somebody looks."""
+    """Files or documents that are read while they are added, with a bar on a terminal."""
     terminal = console(stderr=True)
     return track(
         items, "Adding", console=terminal, transient=True, disable=not terminal.is_terminal

@@ -1,17 +1,26 @@
 """What the terminal, or the pipe, gets to see."""
 
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
-from itertools import islice
-from typing import Any
+from itertools import groupby, islice, pairwise, zip_longest
+from textwrap import dedent
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from llama_retrieval_ext.text.normalization import CJK
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _NARROWEST = 100
+_UNLIMITED = 1_000_000
 _SHOWN = 20
+_FOUR_DIGITS = 999.5
+_NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -53,25 +62,71 @@ def say_left_out(failures: Mapping[Any, str]) -> None:
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines, its columns aligned, wide letters counted as two."""
+    """Print a table without lines; wide letters count as two, columns of numbers align right.
+
+    A pipe gets each row on one line.
+    """
+    cells = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in header:
-        table.add_column(title, overflow="fold")
-    for row in rows:
+    for title, column in zip_longest(header, zip(*cells, strict=True), fillvalue=()):
+        is_numeric = all(map(_NUMBER.fullmatch, column))
+        table.add_column(str(title), overflow="fold", justify="right" if is_numeric else "left")
+    for row in cells:
         table.add_row(*row)
     plain = console()
+    if not plain.is_terminal:
+        plain.width = _UNLIMITED
     with plain.capture() as captured:
         plain.print(table)
     for line in captured.get().splitlines():
         plain.file.write(f"{line.rstrip()}\n")
 
 
+def say_wrapped(text: Text, *, indent: int, wrap: bool = True) -> None:
+    """Print a paragraph with every line indented.
+
+    Args:
+        text: What to print; its styles are for terminals.
+        indent: How many columns to leave free.
+        wrap: Whether to break lines that are longer than the terminal is wide, or the pipe.
+    """
+    plain = console()
+    lines = text.wrap(plain, plain.width - indent) if wrap else text.split("\n", allow_blank=True)
+    for line in lines:
+        line.rstrip()
+        plain.print(Text(" " * indent if line else "") + line, soft_wrap=True)
+
+
+def three_digits(number: float) -> str:
+    """A number with three significant digits.
+
+    Examples:
+        >>> [three_digits(number) for number in (1, 0.98765, 15.26, 123.4, 5678.9, 0)]
+        ['1.00', '0.988', '15.3', '123', '5679', '0.00']
+
+    """
+    if abs(number) >= _FOUR_DIGITS:
+        return f"{number:.0f}"
+    return f"{number:#.3g}".removesuffix(".")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Examples:
+        >>> counted(1, "document"), counted(1200, "document")
+        ('1 document', '1,200 documents')
+
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str, *, cells: int | None = None) -> str:
-    r"""Text on one line, cut to a number of columns.
+    r"""Text on one line, cut to a number of columns, after a word where one ends near there.
 
     Examples:
         >>> print(one_line("of a\nlong   text", cells=8))
-        of a lo…
+        of a…
         >>> print(one_line("安全生产许可证", cells=8))
         安全生…
 
@@ -79,4 +134,129 @@ def one_line(text: str, *, cells: int | None = None) -> str:
     line = " ".join(text.split())
     if cells is None or cell_len(line) <= cells:
         return line
-    return set_cell_size(line, cells - 1).rstrip() + "…"
+    cut = set_cell_size(line, cells - 1).rstrip()
+    is_in_word = line[len(cut) :][:1].isalnum() and cut[-1:].isascii()
+    end = cut.rfind(" ") if is_in_word else -1
+    return cut[: end if end >= len(cut) // 2 else None].rstrip() + "…"
+
+
+_SENTENCE_END = re.compile(r"[.!?:][\"')\]]*\s+|[。！？；]")  # noqa: RUF001 - Chinese punctuation
+_BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*(?:\n|$))+")
+_FENCE = "```"
+_WORD = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
+_CJK_TERM = re.compile(rf"[{CJK}]+")
+_TOKENIZER = Tokenizer()
+
+
+class _Piece(NamedTuple):
+    """A sentence, or a block of code."""
+
+    text: str
+    is_code: bool
+
+
+def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
+    """Lines of a passage, from the sentence on that shares most terms with the question.
+
+    They end with a word. Code keeps its lines and is quoted as a whole or left out, unless the
+    quotation begins with it.
+
+    Args:
+        text: The passage.
+        question: The query.
+        width: How many columns a line of prose has at most.
+        lines: How many lines there are at most.
+
+    Examples:
+        >>> quote("Welcome. Leave is 25 days. Lunch is free.", "days of leave", width=25, lines=1)
+        ['Leave is 25 days. Lunch …']
+
+    """
+    terms = set(_TOKENIZER.query_tokens(question))
+    pieces = list(_with_code_joined(_pieces(text)))
+    shared = [len(terms.intersection(_TOKENIZER.tokens(piece.text))) for piece in pieces]
+    start = shared.index(max(shared)) if shared else 0
+    return _fitted(pieces[start:], width, lines)
+
+
+def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
+    """Where the terms of a question stand in a text: start and end of each, in order.
+
+    Examples:
+        >>> text = "Annual leaves: 年假规定"
+        >>> [text[start:end] for start, end in matched_spans(text, "leave 年假规")]
+        ['leaves', '年假规']
+
+    """
+    terms = set(_TOKENIZER.query_tokens(question))
+    spans = [
+        word.span()
+        for word in _WORD.finditer(text)
+        if terms.intersection(_TOKENIZER.tokens(word[0]))
+    ]
+    for term in filter(_CJK_TERM.fullmatch, terms):
+        spans += [match.span() for match in re.finditer(term, text)]
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:  # pairs of Chinese characters overlap
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    before, is_fenced = _Piece("", is_code=False), False
+    for match in _BLOCK.finditer(text):
+        block = match[0]
+        is_code = is_fenced or _begins_as_code(block, before)
+        is_fenced ^= bool(block.count(_FENCE) % 2)
+        if is_code:
+            before = _Piece(dedent(block).rstrip(), is_code=True)
+            yield before
+            continue
+        ends = [match.end() for match in _SENTENCE_END.finditer(block)]
+        for start, end in pairwise(sorted({0, *ends, len(block)})):
+            before = _Piece(block[start:end], is_code=False)
+            yield before
+
+
+def _with_code_joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    for is_code, group in groupby(pieces, key=lambda piece: piece.is_code):
+        if is_code:
+            yield _Piece("\n\n".join(piece.text for piece in group), is_code=True)
+        else:
+            yield from group
+
+
+def _begins_as_code(block: str, before: _Piece) -> bool:
+    is_indented = block.startswith((" ", "\t"))
+    is_example = before.is_code or before.text.rstrip().endswith(":")
+    return block.lstrip().startswith((">>>", _FENCE)) or (is_indented and is_example)
+
+
+def _fitted(pieces: Sequence[_Piece], width: int, lines: int) -> list[str]:
+    kept: list[str] = []
+    for number, piece in enumerate(pieces, start=1):
+        longer = _lines(pieces[:number], width)
+        if len(longer) > lines:
+            return _unfinished(kept if piece.is_code and kept else longer[:lines], width)
+        kept = longer
+    return kept
+
+
+def _lines(pieces: Sequence[_Piece], width: int) -> list[str]:
+    lines: list[str] = []
+    for is_code, group in groupby(pieces, key=lambda piece: piece.is_code):
+        if is_code:
+            lines += next(group).text.split("\n")
+        else:
+            prose = one_line("".join(piece.text for piece in group))
+            lines += [line.plain.rstrip() for line in Text(prose).wrap(console(), width)]
+    return lines
+
+
+def _unfinished(lines: Sequence[str], width: int) -> list[str]:
+    *others, last = lines
+    is_short = cell_len(last) + 2 <= width
+    return [*others, f"{last} …" if is_short else one_line(f"{last} …", cells=width)]

@@ -1,19 +1,85 @@
 """`llama-retrieval quickstart`: retrieval at work, on samples or on the user's own files."""
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.comparison import Comparison, best_passages, compare
+from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
-from llama_retrieval_ext.cli.output import say, say_table
-from llama_retrieval_ext.cli.place import EmbedModel, Place
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quote import quote
+from llama_retrieval_ext.cli.options import EmbedModel, Target
+from llama_retrieval_ext.cli.output import say, say_table, three_digits
+from llama_retrieval_ext.errors import ConfigurationError
+
+DEPTH = 10
+"""How many passages each retriever returns."""
+_SHOWN = 3
+_RANK_CELLS = 2
+_SCORE_CELLS = 6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several retrievers answer to one question.
+
+    Attributes:
+        question: What was asked.
+        results: The answer of each retriever, by its name.
+    """
+
+    question: str
+    results: "Mapping[str, ext.SearchResult]"
+
+    def header(self) -> list[str]:
+        """The head of the table: a column for each retriever, with its time."""
+        return ["document", *(f"{name} {_took(each)}" for name, each in self.results.items())]
+
+    def rows(self) -> Iterator[list[str]]:
+        """A row for each document that is among the best of a retriever: rank and score in each.
+
+        A document counts with its best passage. The order is that of the last retriever.
+        """
+        columns = [best_passages(each) for each in self.results.values()]
+        documents = dict.fromkeys(
+            name for column in reversed(columns) for name in list(column)[:_SHOWN]
+        )
+        for name in documents:
+            yield [name, *(_cell(column, name) for column in columns)]
+
+
+def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
+    """Ask vector, keyword and hybrid search."""
+    modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
+    asked: dict[str, ext.SearchResult] = {
+        mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
+    }
+    return Comparison(question, asked)
+
+
+def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
+    """The best hit of each document, best document first, by the document's id."""
+    best: dict[str, ext.Hit] = {}
+    for hit in result.hits:
+        best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
+    return best
+
+
+def _took(result: "ext.SearchResult") -> str:
+    seconds = None if result.trace is None else result.trace.duration_s
+    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _cell(column: "Mapping[str, ext.Hit]", name: str) -> str:
+    if name not in column:
+        return f"{'-':>{_RANK_CELLS}}"
+    rank, score = list(column).index(name) + 1, three_digits(column[name].score or 0.0)
+    return f"{rank:>{_RANK_CELLS}}  {score:>{_SCORE_CELLS}}"
+
 
 QUESTIONS = (
     "How do I catch an exception and handle it?",
@@ -22,7 +88,10 @@ QUESTIONS = (
     "安全生产许可证的有效期是多久？",  # noqa: RUF001 - Chinese punctuation
     "哪些工程需要编制专项施工方案？",  # noqa: RUF001 - Chinese punctuation
 )
-_QUOTED_CELLS = 300
+_LEGEND = f"""
+Rank and score by each retriever; a document counts with its best passage.
+Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).
+"-" means that the document is not among the first {DEPTH} passages of that retriever."""
 
 
 def quickstart(
@@ -36,28 +105,79 @@ def quickstart(
         typer.Option(metavar="QUESTION", help="Ask this. May be repeated."),
     ] = None,
     kb: Annotated[
-        str, typer.Option(metavar="URL", help="Where to keep the index; left out, it is not kept.")
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where to keep the index; left out, it is not kept. One that holds other "
+            "documents is asked as it is: samples are not added to it.",
+        ),
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",
 ) -> None:
-    """Index samples (Python's reference, Chinese law) or your files, and answer questions."""
+    """Index samples or your files, and answer questions.
+
+    The samples are Python's language reference and four Chinese laws, asked in both languages.
+    For your own files add --ask QUESTION; in a terminal you are asked for questions.
+    """
     # LlamaIndex takes two seconds to import, which --help need not.
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
-    place = Place(kb, embed_model)
+    place = Target(kb, embed_model)
+    _check_questions(ask, place, has_paths=bool(paths))
     reading = read(paths, place) if paths else samples(watched)
+    code = 0
     with place.open() as opened:
-        add(opened, reading, place)
-        asked = _answer(opened, ask or (_prompted() if paths else QUESTIONS))
-        if not asked:
-            say("no question was asked; add --ask QUESTION")
-            return
-        _show_query_engine(opened, asked[0])
-    _show_program(asked[0], paths)
+        adds_nothing = not paths and _holds_other_documents(opened)
+        if adds_nothing:
+            say(_unchanged(opened, ask))
+        else:
+            code = add(opened, reading, place)
+        uses_samples = not paths and not adds_nothing
+        asked = _answer(opened, ask or (QUESTIONS if uses_samples else _prompted()))
+        if asked:
+            _show_query_engine(opened, asked[0])
+    if not asked:
+        say(f"no question was asked; {_next_step(place)}")
+    elif adds_nothing:
+        _show_program(opening_lines(asked[0], kb, embed_model))
+    else:
+        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model))
+    raise typer.Exit(code)
+
+
+def _check_questions(ask: list[str] | None, place: Target, *, has_paths: bool) -> None:
+    """Refuse, before anything is indexed, what would index for nothing."""
+    if not all(question.strip() for question in ask or ()):
+        raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
+    if has_paths and not ask and place.is_in_memory and not sys.stdin.isatty():
+        raise ConfigurationError(
+            "there is no question, and the index would not be kept; add --ask QUESTION, or keep "
+            "the index with --kb embedded:./kb and search it afterwards"
+        )
+
+
+def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
+    from llama_retrieval_ext.cli.demonstration import sample_documents  # noqa: PLC0415
+
+    documents = {document.document_id for document in kb.documents()}
+    return bool(documents) and not documents <= {each.doc_id for each in sample_documents()}
+
+
+def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
+    count = f"{kb.url} holds {len(kb.documents())} documents; the samples are not added to them"
+    if not ask and not sys.stdin.isatty():
+        raise ConfigurationError(f"{count}. Add --ask QUESTION, or choose another --kb for samples")
+    return count
+
+
+def _next_step(place: Target) -> str:
+    if place.is_in_memory:
+        return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
+    return f"the index is kept: llama-retrieval search QUESTION --kb {place.url}"
 
 
 def _prompted() -> Iterator[str]:
-    """The questions that somebody types, until an empty one; none if nobody is there."""
+    """The questions that somebody types, until an empty one; none without a terminal."""
     while sys.stdin.isatty():
         question = typer.prompt("\nyour question (none to end)", default="", show_default=False)
         if not question.strip():
@@ -66,10 +186,10 @@ def _prompted() -> Iterator[str]:
 
 
 def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
-    say("\nRank and score by each retriever; a document counts with its best passage.")
-    say("Scores are cosines (vector), BM25 (keyword), and the sum of both, scaled (hybrid).")
     asked: list[str] = []
     for question in questions:
+        if not asked:
+            say(_LEGEND)
         _show_comparison(compare(kb, question))
         asked.append(question)
     return asked
@@ -79,8 +199,8 @@ def _show_comparison(comparison: Comparison) -> None:
     say(f"\n{comparison.question}", style="bold")
     say_table(comparison.header(), comparison.rows())
     for name, hit in list(best_passages(comparison.results["hybrid"]).items())[:1]:
-        quoted = quote(hit.text, comparison.question, cells=_QUOTED_CELLS)
-        say(f"{name}: {quoted}", style="dim")
+        say(f"{name}:", style="dim")
+        show_passage(hit.text, comparison.question, full=False)
 
 
 def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
@@ -92,13 +212,84 @@ def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
     say_table(
         ("", "score", "document"),
         (
-            (str(rank), f"{source.score:.3g}", source.node.ref_doc_id or source.node.node_id)
+            (
+                str(rank),
+                three_digits(source.score or 0.0),
+                source.node.ref_doc_id or source.node.node_id,
+            )
             for rank, source in enumerate(sources, start=1)
         ),
     )
     say("No LLM is set up, so none wrote an answer: these are the sources it would have got.")
 
 
-def _show_program(question: str, paths: list[Path] | None) -> None:
+def _show_program(program: str) -> None:
     say("\nThe same in five lines of Python", style="bold")
-    say(five_lines(question, *(paths or ())))
+    say(program)
+
+
+_OF_SAMPLES = """\
+from llama_retrieval_ext import {names}
+from llama_retrieval_ext.samples.python_topics import python_topics
+kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
+kb.add(python_topics())
+print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+_OF_FILES = """\
+from llama_retrieval_ext import {names}, read_documents
+documents = read_documents({paths})
+kb = KnowledgeBase.open("embedded::memory:", embed_model={model})
+kb.add(documents)
+print(kb.retriever("hybrid", top_k=3).retrieve({question})[0].text)"""
+_OF_KNOWLEDGE_BASE = """\
+from llama_retrieval_ext import {names}
+kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
+retriever = kb.retriever("hybrid", top_k=3)
+for hit in retriever.retrieve({question}):
+    print(hit.score, hit.text)"""
+
+
+def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
+    """Python that answers a question from the English samples, or from files and folders.
+
+    Args:
+        question: The question.
+        paths: Files and folders; none for the samples.
+        embed_model: Notation of the embedding model.
+
+    Examples:
+        >>> print(five_lines("What is a tuple?").splitlines()[-1])
+        print(kb.retriever("hybrid", top_k=3).retrieve("What is a tuple?")[0].text)
+
+    """
+    program = _OF_FILES if paths else _OF_SAMPLES
+    literals = [_literal(str(path)) for path in paths]
+    return program.format(
+        paths=literals[0] if len(literals) == 1 else f"[{', '.join(literals)}]",
+        question=_literal(question),
+        **_model(embed_model),
+    )
+
+
+def opening_lines(question: str, url: str, embed_model: str) -> str:
+    """Python that answers a question from a knowledge base that exists.
+
+    Examples:
+        >>> print(opening_lines("What is a tuple?", "embedded:./kb", "openai:m").splitlines()[1])
+        kb = KnowledgeBase.open("embedded:./kb", embed_model="openai:m", must_exist=True)
+
+    """
+    return _OF_KNOWLEDGE_BASE.format(
+        question=_literal(question), url=_literal(url), **_model(embed_model)
+    )
+
+
+def _model(embed_model: str) -> dict[str, str]:
+    """The model as Python, and the names to import."""
+    if embed_model == "local":
+        return {"model": "LocalEmbedding()", "names": "KnowledgeBase, LocalEmbedding"}
+    return {"model": _literal(embed_model), "names": "KnowledgeBase"}
+
+
+def _literal(text: str) -> str:
+    # As repr, but always in the quotes that the rest of the program has.
+    return json.dumps(text, ensure_ascii=False)

@@ -1,18 +1,22 @@
-"""`llama-retrieval search`: ask a knowledge base."""
+"""`llama-retrieval search`: query a knowledge base."""
 
 import json
-from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.output import one_line, say, say_aside, say_table
-from llama_retrieval_ext.cli.place import EmbedModel, KbId, Place, Tenant, Url
-from llama_retrieval_ext.cli.quote import quote
+from llama_retrieval_ext.cli.hits import show_contributions, show_hits
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.output import say, say_aside
+from llama_retrieval_ext.errors import ConfigurationError
 
-_TEXT_CELLS = 50
+if TYPE_CHECKING:
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+# How many passages tell which keys there are; to read all takes long.
+_SAMPLE = 1000
 
 
 class Mode(StrEnum):
@@ -29,9 +33,10 @@ Filters = Annotated[
         "--filter",
         metavar="FILTER",
         help="Only what has this metadata: key=value, key!=value, key>=value, key>value, "
-        "key<=value, key<value, or key~part for a part of a string, whatever the case. Numbers are "
-        "recognised; in quotes a value is a string: 'article=\"3\"'. May be repeated: all must "
-        "hold.",
+        "key<=value, key<value, key~part for a part of a string, whatever the case, or "
+        "key in (value, value). Combine them with and, or, not and parentheses: "
+        "'lang=zh or not (year<2020 and draft=yes)'. Numbers are recognised; in quotes a value is "
+        "a string: 'article=\"3\"'. May be repeated: all must hold.",
     ),
 ]
 
@@ -49,17 +54,25 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
+    full: Annotated[
+        bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what ran, and what each leg gave to a hit.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Search a knowledge base."""
-    # LlamaIndex takes two seconds to import, which --help need not.
-    from llama_retrieval_ext.cli.filter_notation import parse_filter_options  # noqa: PLC0415
+    """Search a knowledge base.
 
+    Each hit has its rank, score and document, and in parentheses its rank in each leg.
+    """
+    # LlamaIndex takes two seconds to import, which --help need not.
+    from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
+
+    if not query.strip():
+        raise ConfigurationError("the query is empty; write what to look for")
     narrowed = parse_filter_options(filters or [])
-    place = Place(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         retriever = opened.retriever(
             mode.value,
@@ -69,51 +82,35 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             collapse=None if per_document is None else ext.Collapse(per_document),
         )
         result = retriever.explain(query) if explain else retriever.search(query)
-    if as_json:
-        say(json.dumps(result.to_dict(), ensure_ascii=False, indent=2))
-        return
-    _show(result, query)
-    if explain:
-        _show_explanation(result)
+        if as_json:
+            answer = {"query": query, **result.to_dict()}
+            say(json.dumps(answer, ensure_ascii=False, indent=2))
+        else:
+            _show(result, query, full=full, explain=explain)
+        if narrowed is not None and not result.hits:
+            _show_hints(opened, narrowed, place)
 
 
-def _show(result: "ext.SearchResult", query: str) -> None:
-    if result.hits:
-        rows = (
-            (str(rank), f"{hit.score:.4g}", title(hit), quote(hit.text, query, cells=_TEXT_CELLS))
-            for rank, hit in enumerate(result.hits, start=1)
-        )
-        say_table(("", "score", "document", "text"), rows)
-    else:
+def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Target) -> None:
+    from llama_retrieval_ext.cli.filter_syntax import filter_hints  # noqa: PLC0415
+
+    fields = kb.metadata_fields(scope=place.scope, sample=_SAMPLE)
+    n_passages = min(_SAMPLE, kb.count(scope=place.scope))
+    for hint in filter_hints(filters, fields, n_passages=n_passages):
+        say_aside(f"hint: {hint}", style="yellow")
+
+
+def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:
+    show_hits(result.hits, query, full=full)
+    if not result.hits:
         say("no hits")
     for part in result.degraded:
         say_aside(f"degraded: {part.where}: {part.reason}", style="yellow")
-
-
-def _show_explanation(result: "ext.SearchResult") -> None:
+    if not explain:
+        return
     if result.trace is not None:
         say()
         say(result.trace.outline())
     if any(hit.contributions for hit in result.hits):
         say()
-        say_table(
-            ("", "document", "leg", "rank in leg", "score in leg", "weight", "share of score"),
-            _contributions(result.hits),
-        )
-
-
-def _contributions(hits: Sequence["ext.Hit"]) -> Iterator[tuple[str, ...]]:
-    for rank, hit in enumerate(hits, start=1):
-        names = (str(rank), title(hit))
-        for part in hit.contributions:
-            score = "" if part.score is None else f"{part.score:.4g}"
-            yield (*names, part.leg, str(part.rank), score, f"{part.weight:g}", f"{part.share:.4g}")
-            names = ("", "")
-
-
-def title(hit: "ext.Hit") -> str:
-    """What a person calls the document of a hit: its file and page, or its id."""
-    metadata = hit.node.metadata
-    name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
-    page = metadata.get("page_label")
-    return one_line(name if page is None else f"{name} p. {page}", cells=40)
+        show_contributions(result.hits)

@@ -64,6 +64,14 @@ class LocalEmbedding(BaseEmbedding):
         super().model_post_init(context)
         _package_folder()
 
+    def __repr__(self) -> str:
+        # Pydantic's has every field of LlamaIndex's base class.
+        default = type(self).model_fields["embed_batch_size"].default
+        size = self.embed_batch_size
+        return f"{type(self).__name__}({'' if size == default else f'embed_batch_size={size}'})"
+
+    __str__ = __repr__
+
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""

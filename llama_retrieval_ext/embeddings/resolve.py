@@ -10,6 +10,8 @@ from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 _LOCAL = "local"
+# What models call the dimension of their vectors.
+_DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,22 @@ def embed_model_name(model: BaseEmbedding) -> str:
     class_name = type(model).__name__
     named = model.model_name and model.model_name != "unknown"
     return f"{class_name}:{model.model_name}" if named else class_name
+
+
+def embed_model_dimension(model: BaseEmbedding) -> int | None:
+    """Return the dimension of a model's vectors, where the model says so without making one.
+
+    Examples:
+        >>> from llama_index.core import MockEmbedding
+        >>> embed_model_dimension(MockEmbedding(4))
+        4
+
+    """
+    for name in _DIMENSIONS:
+        dimension = getattr(model, name, None)
+        if isinstance(dimension, int) and not isinstance(dimension, bool) and dimension > 0:
+            return dimension
+    return None
 
 
 def _load(key: str, name: str) -> BaseEmbedding:

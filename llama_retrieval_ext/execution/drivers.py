@@ -1,19 +1,27 @@
-"""Carries out plans: `run` with threads, `arun` on an event loop."""
+"""Carries out plans: `run` with threads, `arun` on an event loop.
+
+Threads for legs: as many as are busy, and never in the way of the interpreter's exit.
+
+The pools of ``concurrent.futures`` do not fit: a bounded one deadlocks when composites nest, one
+leg that hangs takes a worker for good, and the interpreter waits for it at exit.
+"""
 
 import asyncio
 import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeAlias, TypeVar
 
-from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError
-from llama_retrieval_ext.execution.effects import Call, Effect, Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
-from llama_retrieval_ext.execution.pool import pool
+from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
+from llama_retrieval_ext.execution.context import Context, Session, current_context, entered
+from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
 
@@ -24,28 +32,28 @@ def run(plan: Plan[T]) -> T:
     Works anywhere: in a script, in a thread, inside a running event loop (which it blocks
     meanwhile).
     """
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         return _drive(plan, frame)
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         return _drive(plan, frame)
 
 
 async def arun(plan: Plan[T]) -> T:
     """The result of a plan, on the running event loop, which it never blocks."""
-    frame = current_frame()
+    frame = current_context()
     if frame is not None:
         return await _adrive(plan, frame)
-    with entered(Frame(Session())) as frame:
+    with entered(Context(Session())) as frame:
         return await _adrive(plan, frame)
 
 
-def _drive(plan: Plan[T], frame: Frame) -> T:
+def _drive(plan: Plan[T], frame: Context) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = _perform(effect, current_frame() or frame)
+                answer = _perform(effect, current_context() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -54,12 +62,12 @@ def _drive(plan: Plan[T], frame: Frame) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-async def _adrive(plan: Plan[T], frame: Frame) -> T:
+async def _adrive(plan: Plan[T], frame: Context) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = await _aperform(effect, current_frame() or frame)
+                answer = await _aperform(effect, current_context() or frame)
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -68,7 +76,7 @@ async def _adrive(plan: Plan[T], frame: Frame) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-def _perform(effect: Effect, frame: Frame) -> object:
+def _perform(effect: Effect, frame: Context) -> object:
     if isinstance(effect, Call):
         frame.check_time()
         return effect.function()
@@ -78,7 +86,7 @@ def _perform(effect: Effect, frame: Frame) -> object:
     return _together(effect, frame)
 
 
-async def _aperform(effect: Effect, frame: Frame) -> object:
+async def _aperform(effect: Effect, frame: Context) -> object:
     if isinstance(effect, Call):
         frame.check_time()
         if effect.coroutine is not None:
@@ -90,7 +98,7 @@ async def _aperform(effect: Effect, frame: Frame) -> object:
     return await _atogether(effect, frame)
 
 
-def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+def _together(effect: Together, frame: Context) -> list[Outcome[Any]]:
     # Without time limits the last task needs no thread of its own. A thread cannot be stopped: one
     # that is late is left to itself.
     steps = _steps(effect.tasks, frame)
@@ -109,7 +117,7 @@ def _together(effect: Together, frame: Frame) -> list[Outcome[Any]]:
     return [mine or future.result() for mine, future in zip(taken, futures, strict=True)] + outcomes
 
 
-async def _atogether(effect: Together, frame: Frame) -> list[Outcome[Any]]:
+async def _atogether(effect: Together, frame: Context) -> list[Outcome[Any]]:
     steps = _steps(effect.tasks, frame)
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
@@ -127,7 +135,7 @@ class _Step:
 
     __slots__ = ("by_query", "frame", "task")
 
-    def __init__(self, task: Task[Any], frame: Frame) -> None:
+    def __init__(self, task: Task[Any], frame: Context) -> None:
         trace = None if frame.trace is None else frame.trace.begin(task.name)
         left = frame.remaining_s()
         # Whether the query's time is up before the task's own.
@@ -184,7 +192,7 @@ class _Step:
         return outcome
 
 
-def _steps(tasks: Sequence[Task[Any]], frame: Frame) -> list[_Step]:
+def _steps(tasks: Sequence[Task[Any]], frame: Context) -> list[_Step]:
     return [_Step(task, frame) for task in tasks]
 
 
@@ -198,7 +206,7 @@ def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
     return sorted(enumerate(steps), key=due)
 
 
-def _affordable(sleep: Sleep, frame: Frame) -> float:
+def _affordable(sleep: Sleep, frame: Context) -> float:
     remaining = frame.remaining_s()
     return sleep.seconds if remaining is None else min(sleep.seconds, remaining)
 
@@ -207,3 +215,94 @@ def _in_context(function: Callable[[], T]) -> Callable[[], T]:
     """The function in a copy of the current context, which traces and spans need."""
     context = copy_context()
     return lambda: context.run(function)
+
+
+_Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+_IDLE_S = 20.0
+
+
+class DaemonPool:
+    """An unbounded pool of daemon threads that are used again while they are idle."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all threads: a forked child has none of its parent's."""
+        self._lock = Lock()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._idle = 0
+
+    def submit(self, function: Callable[[], T]) -> "Future[T]":
+        """Run a function in a thread of its own, at once."""
+        future: Future[T] = Future()
+        with self._lock:
+            reuse = self._idle > 0
+            self._idle -= reuse
+        if reuse:
+            self._jobs.put((future, function))
+        else:
+            Thread(target=self._work, args=([(future, function)],), daemon=True).start()
+        return future
+
+    def _work(self, first: list[_Job]) -> None:
+        job: _Job | None = first.pop()  # a thread keeps its arguments for as long as it lives
+        while job is not None:
+            _run(*job)
+            del job  # an idle thread must keep neither the function nor its result alive
+            job = self._next()
+
+    def _next(self) -> _Job | None:
+        with self._lock:
+            self._idle += 1
+        try:
+            return self._jobs.get(timeout=_IDLE_S)
+        except Empty:
+            with self._lock:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+        return self._jobs.get()  # every idle thread is promised a job, so one is on its way
+
+
+def _run(future: "Future[T]", function: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except StopIteration as stop:
+        # As in a generator: asyncio's futures refuse it, and whoever waits would wait for ever.
+        error = RuntimeError("a leg raised StopIteration")
+        error.__cause__ = stop
+        future.set_exception(error)
+    except BaseException as error:  # noqa: BLE001 - it is handed on, not swallowed
+        future.set_exception(error)
+
+
+# The one piece of module state: threads belong to the process, not to a retriever.
+pool = DaemonPool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.reset)
+
+
+# Raised for a store without its async client, or a parameter with another name. A source that
+# cannot be reached raises none of them, and is not called a second time.
+_NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError)
+
+
+async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
+    """Return what the async way gives, or the blocking way in a thread if there is no async way.
+
+    Args:
+        attempt: The async way. An error that says that it cannot work leads to ``blocking``; any
+            other is raised.
+        blocking: The blocking way; its error, if any, is raised.
+    """
+    try:
+        return await attempt()
+    except RetrievalExtError:
+        raise
+    except _NO_ASYNC:
+        context = copy_context()
+        return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))

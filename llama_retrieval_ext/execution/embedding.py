@@ -1,12 +1,13 @@
 """The embedding of a query: computed once per model and text, however many legs need it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 
-from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import current_frame
+from llama_retrieval_ext.execution.context import Session, current_context
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
 
 _WORTH_A_BATCH = 2
@@ -45,23 +46,47 @@ class EmbedsQueriesTogether(Protocol):
         ...
 
 
-def embed_ahead(queries: Iterable[Query], model: BaseEmbedding) -> Plan[None]:
-    """The plan that embeds several queries in one call, where the model can, for `embed` to find.
+def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]]:
+    """The plan that embeds the texts of several queries, once each, for `embed` to find.
+
+    A model that can embeds all in one call. A text that fails otherwise then fails once in each
+    query that it belongs to, without another call.
 
     Args:
         queries: Those with an embedding of their own are left out.
         model: The embedding model of the store that is asked.
+
+    Returns:
+        The texts that could not be embedded.
     """
-    wanted = (text for query in queries if query.embedding is None for text in query.embedding_strs)
-    texts = tuple(dict.fromkeys(wanted))
-    frame = current_frame()
-    if frame is None or len(texts) < _WORTH_A_BATCH or not isinstance(model, EmbedsQueriesTogether):
-        return
+    texts = Counter(
+        text for query in queries if query.embedding is None for text in query.embedding_strs
+    )
+    frame = current_context()
+    if frame is None:
+        return set()
+    if len(texts) >= _WORTH_A_BATCH and isinstance(model, EmbedsQueriesTogether):
+        yield from _embed_batch(tuple(texts), model, frame.session)
+        return set()
+    tasks = [Task("embedding", embed_text(text, model)) for text in texts]
+    outcomes: list[Outcome[list[float]]] = yield Together(tasks)
+    failed: set[str] = set()
+    for (text, times), outcome in zip(texts.items(), outcomes, strict=True):
+        if isinstance(outcome.error, Exception):
+            failed.add(text)
+            known = frame.session.unreached.setdefault((id(model), text), [])
+            known.extend([outcome.error] * times)
+    return failed
+
+
+def _embed_batch(
+    texts: tuple[str, ...], model: EmbedsQueriesTogether, session: Session
+) -> Plan[None]:
     together = Call(
         lambda: model.get_query_embedding_batch(texts),
         lambda: model.aget_query_embedding_batch(texts),
     )
-    known = frame.session.embeddings
+    known = session.embeddings
     vectors = yield from known.get((id(model), texts), lambda: together)
     for text, vector in zip(texts, vectors, strict=True):
         known.keep((id(model), text), vector)
@@ -70,9 +95,12 @@ def embed_ahead(queries: Iterable[Query], model: BaseEmbedding) -> Plan[None]:
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """The plan for a text's embedding as a query, shared by all legs with this model."""
     call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
-    frame = current_frame()
+    frame = current_context()
     if frame is None:
         vector: list[float] = yield call
         return vector
-    # Not by the model's name: two models of one name may differ in everything else.
-    return (yield from frame.session.embeddings.get((id(model), text), lambda: call))
+    key = (id(model), text)  # not its name: two models of one name may differ in all else
+    error = frame.session.take_unreached(key)
+    if error is not None:
+        raise error
+    return (yield from frame.session.embeddings.get(key, lambda: call))

@@ -1,15 +1,24 @@
 """Legs, the named children of composites; `ask` runs them and lives with those that fail."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from inspect import unwrap
 from threading import Lock
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.arguments import check_count, check_seconds, is_number, of_type
+from llama_retrieval_ext.checks import (
+    check_count,
+    check_seconds,
+    checked_arguments,
+    is_number,
+    of_type,
+)
 from llama_retrieval_ext.errors import (
     CircuitOpenError,
     CompositionError,
@@ -24,14 +33,17 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.breaker import CircuitBreaker
-from llama_retrieval_ext.execution.children import check_retriever, retrieval
-from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Outcome, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.frame import current_frame
-from llama_retrieval_ext.execution.partials import WhileOpen, heard
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.trace import describe
+from llama_retrieval_ext.results import Origin, as_hit, describe, finite_score, with_origin
+
+T = TypeVar("T")
 
 # Errors of the caller, not of a source: leaving out the leg, or the stage, would hide them.
 MISTAKES = (
@@ -46,9 +58,13 @@ MISTAKES = (
 )
 
 
+@checked_arguments
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """A named child of a composite, and how far its failures matter.
+
+    A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
+    composite's ``min_success`` (of `branches`, or of any fusion) says how many must answer.
 
     Args:
         name: What it is called in weights, traces and contributions.
@@ -61,10 +77,23 @@ class Leg:
             degraded.
         retries: How many more times it is asked after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
-        breaker: Leaves it alone for a while when it keeps failing.
+        breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
+            for 30 s unless another is given.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF, CircuitBreaker, branches
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> law, web = FakeRetriever([("a", 0.9)]), FakeRetriever(error=ConnectionError("down"))
+        >>> once = CircuitBreaker(failures=1, reset_s=60)
+        >>> both = branches(Leg("law", law, required=True), Leg("web", web, breaker=once)) >> RRF()
+        >>> for _ in range(2):
+        ...     print(both.search("annual leave").degraded[0].reason[:38])
+        ConnectionError: down
+        CircuitOpenError: left alone after 1 f
+
     """
 
     name: str
@@ -101,11 +130,19 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One leg with the query it is asked, and how many hits if not the leg's own number."""
+    """One leg with the query it is asked.
+
+    Attributes:
+        leg: The leg.
+        query: What it is asked.
+        top_k: How many hits, if not the leg's own number.
+        failure: The error of a part of its work that was attempted before; it is then not asked.
+    """
 
     leg: Leg
     query: Query
     top_k: int | None = None
+    failure: BaseException | None = None
 
 
 Answers: TypeAlias = list[list[NodeWithScore] | None]
@@ -149,6 +186,25 @@ def ask(
     return answers
 
 
+def attempt(leg: Leg, name: str, plan: Callable[[], Plan[T]]) -> Plan[Outcome[T]]:
+    """The plan for a part of a leg's work, within its timeout, its retries and its breaker.
+
+    Args:
+        leg: The leg.
+        name: What the part is called in the trace.
+        plan: Makes the plan of the part, once for each try.
+
+    Returns:
+        How it ended. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
+    """
+    tries = _attempts(leg, plan)
+    (outcome,) = yield Together([Task(name, tries, leg.timeout_s, leg=leg.name)])
+    if outcome.error is None:
+        leg.breaker.succeeded()
+    ended: Outcome[T] = outcome
+    return ended
+
+
 def _check_enough(
     asks: Sequence[Ask],
     answered: set[str],
@@ -170,14 +226,14 @@ def _check_enough(
 def _outcomes(
     asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    plans = [_attempts(each) for each in asks]
-    frame = current_frame()
+    plans = [_answer(each) for each in asks]
+    frame = current_context()
     if on_answer is not None:
         with WhileOpen(on_answer) as tell:
             return (yield from _together(asks, _reported(plans, tell)))
     if len(asks) == 1 and frame is not None and frame.on_partial is not None:
         with WhileOpen(frame.on_partial) as tell_partial:
-            return (yield from _together(asks, [heard(plan, tell_partial) for plan in plans]))
+            return (yield from _together(asks, [reporting(plan, tell_partial) for plan in plans]))
     return (yield from _together(asks, plans))
 
 
@@ -192,29 +248,31 @@ def _together(
     return outcomes
 
 
-def _attempts(this: Ask) -> Plan[list[NodeWithScore]]:
-    leg = this.leg
+def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
+    if this.failure is not None:
+        raise this.failure
+    leg, top_k = this.leg, this.top_k or this.leg.top_k
+    return (yield from _attempts(leg, lambda: retrieval(leg.retriever, this.query, top_k=top_k)))
+
+
+def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
     leg.breaker.check()
-    for attempt in range(leg.retries + 1):
+    for number in range(leg.retries + 1):
         try:
-            hits: list[NodeWithScore] = yield from retrieval(
-                leg.retriever, this.query, top_k=this.top_k or leg.top_k
-            )
+            return (yield from plan())
         except (*MISTAKES, CircuitOpenError):
             raise
         except Exception as error:
-            pause_s = leg.backoff_s * 2**attempt
-            if attempt == leg.retries or not _time_for(pause_s):
+            pause_s = leg.backoff_s * 2**number
+            if number == leg.retries or not _time_for(pause_s):
                 error.add_note(f"in leg {leg.name!r}")
                 raise
             yield Sleep(pause_s)
-        else:
-            return hits
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_frame()
+    frame = current_context()
     left = None if frame is None else frame.remaining_s()
     return left is None or pause_s < left
 
@@ -254,3 +312,128 @@ def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithS
         raise outcome.error
     note_degraded(this.leg.name, outcome.error)
     return None
+
+
+class HonoursQuery:
+    """Marks a retriever that honours a query's filters, scope and number of hits."""
+
+
+def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
+    """The same retriever, if it is one.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    instead = "pass a LlamaIndex retriever; an index has as_retriever()"
+    return of_type(retriever, BaseRetriever, what, instead=instead)
+
+
+def retrieval(
+    retriever: BaseRetriever, query: Query, *, top_k: int | None = None
+) -> Plan[list[NodeWithScore]]:
+    """The plan that asks a retriever.
+
+    A foreign retriever knows nothing of scope and filters: what it returns is checked here, and
+    hits that do not belong are dropped and reported as degraded. Where its async way does not work,
+    as that of a store with a blocking client only, it answers in a thread.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        query: What to ask it.
+        top_k: How many hits to ask for; a foreign retriever always gives its own number.
+
+    Raises:
+        ScoreError: A foreign retriever gives a score that is no finite number.
+    """
+    if isinstance(retriever, HonoursQuery):
+        own = query.for_child(top_k=top_k)
+        hits: list[NodeWithScore] = yield Call(
+            lambda: retriever.retrieve(own), lambda: retriever.aretrieve(own)
+        )
+        return hits
+    embedding = yield from _shared_embedding(retriever, query)
+    # Without partial results: its parts know no scope either, and several may report at once.
+    found = yield from reporting(call(_call(retriever, query, embedding)), None)
+    for hit in found:
+        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
+            finite_score(hit.node.node_id, hit.score)
+    seen = visible(found, query, type(retriever).__name__)
+    if isinstance(retriever, VectorIndexRetriever):
+        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
+        return [with_origin(as_hit(hit), origin) for hit in seen]
+    return seen
+
+
+def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
+    """The embedding that LlamaIndex's vector retriever needs, shared by all legs with its model."""
+    if (
+        query.embedding is not None
+        or not query.embedding_strs
+        or not isinstance(retriever, VectorIndexRetriever)
+        or not _is_unchanged(retriever)
+        or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
+    ):
+        return query.embedding
+    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - as above
+
+
+def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
+    """Whether it retrieves as LlamaIndex's does; a subclass may embed something else."""
+    # Instrumentation wraps methods anew at each access.
+    return all(
+        unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
+        for name in ("_retrieve", "_aretrieve")
+    )
+
+
+def _call(
+    retriever: BaseRetriever, query: Query, embedding: list[float] | None
+) -> Call[list[NodeWithScore]]:
+    def blocking() -> list[NodeWithScore]:
+        return retriever.retrieve(_bundle(query, embedding))
+
+    def attempt() -> Awaitable[list[NodeWithScore]]:
+        return retriever.aretrieve(_bundle(query, embedding))
+
+    if not _has_async(retriever):
+        return Call(blocking)
+    return Call(blocking, lambda: awaited_or_in_thread(attempt, blocking))
+
+
+def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
+    """A copy for one call: LlamaIndex's vector retriever writes its embedding into what it gets."""
+    return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
+
+
+def _has_async(retriever: BaseRetriever) -> bool:
+    # LlamaIndex's own defaults only call the blocking way, on the loop.
+    if isinstance(retriever, VectorIndexRetriever):
+        store = retriever._vector_store  # noqa: SLF001 - it has no public name
+        if type(store).aquery is BasePydanticVectorStore.aquery:
+            return False
+    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - as above
+
+
+def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+    """The hits within the query's scope and filters; what is dropped degrades the answer.
+
+    Args:
+        hits: From something that knows neither.
+        query: What they answer.
+        name: Who found them.
+    """
+    condition = query.condition
+    if condition is None:
+        return hits
+    seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(seen) < len(hits):
+        note_degraded(
+            name,
+            f"{len(hits) - len(seen)} of {len(hits)} hits were outside the query's scope or "
+            f"filters, which {name} does not know; they were dropped",
+        )
+    return seen

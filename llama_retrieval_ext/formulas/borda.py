@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
-from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+from llama_retrieval_ext.formulas.scores import sum_of_legs, weighted_legs
 
 
 def borda_count(

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from llama_retrieval_ext.formulas.score_check import check_scores
-from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+from llama_retrieval_ext.formulas.scores import check_scores, weighted_legs
 
 
 def comb_max(

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
-from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+from llama_retrieval_ext.formulas.scores import sum_of_legs, weighted_legs
 
 
 def reciprocal_rank_fusion(

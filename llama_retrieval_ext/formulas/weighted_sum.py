@@ -3,9 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from llama_retrieval_ext.formulas.score_check import check_scores
-from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
-from llama_retrieval_ext.formulas.weighted_legs import weighted_legs
+from llama_retrieval_ext.formulas.scores import check_scores, sum_of_legs, weighted_legs
 
 
 def weighted_sum(

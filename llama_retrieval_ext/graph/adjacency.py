@@ -1,6 +1,6 @@
 """`Adjacency`: nodes and edges of one partition in memory, for traversal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +140,8 @@ class Adjacency:
 
 def load_edges(
     rows: Iterable[tuple[int, str, int, float, str | None]],
-    places: Mapping[int, tuple[str, Adjacency]],
+    ids: Sequence[str],
+    views: Sequence[Adjacency],
 ) -> None:
     """Fill adjacencies that have no edges yet.
 
@@ -148,7 +149,8 @@ def load_edges(
 
     Args:
         rows: Keys of both ends around the type, the weight, and the payload; None for none.
-        places: Id and adjacency of each node, by key.
+        ids: Id of each node, at the place of its key.
+        views: Adjacency of each node, likewise.
     """
     types: dict[str, str] = {}
     make, once = tuple.__new__, types.setdefault  # half of what Edge(...) costs
@@ -156,7 +158,7 @@ def load_edges(
     ends: tuple[list[int], list[int]] = ([], [])
     add_edge, add_source, add_target = edges.append, ends[0].append, ends[1].append
     for source, type_, target, weight, own in rows:
-        parts = places[source][0], once(type_, type_), places[target][0], weight, own or "{}"
+        parts = ids[source], once(type_, type_), ids[target], weight, own or "{}"
         add_edge(make(Edge, parts))
         add_source(source)
         add_target(target)
@@ -167,5 +169,4 @@ def load_edges(
         nodes, starts = np.unique(column[order], return_index=True)
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
-            id_, view = places[node]
-            view.load(id_, ordered[start:stop], direction)
+            views[node].load(ids[node], ordered[start:stop], direction)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
-from llama_retrieval_ext.arguments import check_count, is_number
+from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 

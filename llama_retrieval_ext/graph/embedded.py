@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import (
@@ -23,7 +23,7 @@ from llama_retrieval_ext.graph.elements import (
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
 from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.embedded.lock import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
 
 T = TypeVar("T")
 
@@ -239,15 +239,15 @@ class EmbeddedGraph:
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
         with _no_collection():
-            places: dict[int, tuple[str, Adjacency]] = {}
+            self._next_key = rows.last_key() + 1
+            # Lists by key: a dictionary of a million keys is all over memory.
+            ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
             seen: dict[str, str] = {}  # one string for all that are equal
             for key, partition, id_, label, name, aliases, is_passage in rows.entries():
                 names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                view = self._partitions[partitions[partition]]
-                view.nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
-                places[key] = (id_, view)
-            self._next_key = max(places, default=0) + 1
-            load_edges(rows.edges(), places)
+                ids[key], views[key] = id_, self._partitions[partitions[partition]]
+                views[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+            load_edges(rows.edges(), ids, views)
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:

@@ -16,7 +16,7 @@ from llama_index.core.graph_stores.types import (
 )
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext.arguments import check_count
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches, parse_filters

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.arguments import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.llm.llm_text import without_thinking
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
 
 # Scopes whose names stay in memory.

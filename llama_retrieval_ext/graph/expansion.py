@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from llama_retrieval_ext.arguments import check_count
-from llama_retrieval_ext.execution.effects import Plan
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope

@@ -20,8 +20,8 @@ from llama_retrieval_ext.graph.passage_links import (
     title_words,
     words,
 )
-from llama_retrieval_ext.text.cjk import has_cjk
-from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.segmentation import has_cjk
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
 # Titles that more documents share say nothing ("Overview").
 _MOST_DOCUMENTS: Final = 5

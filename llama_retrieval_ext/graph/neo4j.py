@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection

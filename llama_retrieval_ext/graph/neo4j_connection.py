@@ -23,10 +23,10 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.neo4j_rows import Rows
-from llama_retrieval_ext.stores.elasticsearch.loop_thread import LoopThread
-from llama_retrieval_ext.stores.url_parts import bracketed, seconds, secret
+from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {

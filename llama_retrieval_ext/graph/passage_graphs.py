@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from threading import Lock, RLock
 
-from llama_retrieval_ext.arguments import check_count, of_type
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph

@@ -18,10 +18,9 @@ from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Edge, GraphNode, Par
 from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer
-from llama_retrieval_ext.text.normal import normal
-from llama_retrieval_ext.text.scripts import CJK, HAN, RANGES
-from llama_retrieval_ext.text.simplified import simplified
-from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.traditional_chinese import simplified
 
 DOCUMENT_KEY: Final = "ref_doc_id"
 DOCUMENT_LABEL: Final = "document"

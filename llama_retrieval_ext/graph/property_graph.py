@@ -7,7 +7,7 @@ from typing import TypeVar
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.errors import StoreError
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.query import Scope

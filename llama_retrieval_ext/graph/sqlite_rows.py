@@ -96,6 +96,11 @@ class GraphRows:
         """Write a partition."""
         self._db.execute("INSERT INTO partitions VALUES (?, ?, ?)", (key, *partition))
 
+    def last_key(self) -> int:
+        """Greatest key of a node; 0 for none."""
+        (key,) = self._read("SELECT coalesce(max(key), 0) FROM nodes").fetchone()
+        return int(key)
+
     def entries(self) -> sqlite3.Cursor:
         """Key, partition, id, label, name, aliases and whether it is a passage, of every node."""
         return self._read(

@@ -1,13 +1,24 @@
 """`Contents`: what a knowledge base has, as its store and its ledger say together."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.ingest.batching import stored_nodes
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
-from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters
+from llama_retrieval_ext.query import Scope, source_in
+
+_TYPES = {
+    str: "str",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    list: "list",
+    dict: "dict",
+    type(None): "null",
+}
 
 
 class Contents:
@@ -22,14 +33,41 @@ class Contents:
         self._store = store
         self._ledger = ledger
 
-    def nodes(self, ref: str, scope: Scope | None) -> list[BaseNode]:
-        """The nodes of a document that a scope can see; without a scope, of the one in none.
+    def nodes(self, name: str, scope: Scope | None) -> list[BaseNode]:
+        """The nodes of a document or source that a scope can see; without a scope, in none.
 
-        In the order of the text, where they say where they stand in it, and by node id.
+        Document by document as they came in; within one in the order of the text, where nodes say
+        where they stand in it, and by node id.
         """
-        keys = self._ledger.keys(ref, scope)
-        ids = [node_id for key in keys for node_id in self._ledger.node_ids(key)]
-        return sorted(stored_nodes(self._store, ids), key=_start_of)
+        owners = {
+            node_id: place
+            for place, entry in enumerate(self._ledger.named(name, scope))
+            for node_id in self._ledger.node_ids(entry.key)
+        }
+        found = stored_nodes(self._store, list(owners))
+        return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
+
+    def metadata_fields(self, scope: Scope | None, *, sample: int) -> dict[str, dict[str, int]]:
+        """The types of the values of each metadata key, with how many nodes have one of it."""
+        found: dict[str, Counter[str]] = {}
+        for node in stored_nodes(self._store, self._ledger.sample(scope, sample)):
+            for key, value in node.metadata.items():
+                found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
+        return {key: dict(found[key].most_common()) for key in sorted(found)}
+
+    def fill_sources(self) -> None:
+        """Record what documents came from, of which older versions kept no note."""
+        first = {
+            self._ledger.node_ids(each.key)[0]: each.key
+            for each in self._ledger.visible(None)
+            if each.n_nodes
+        }
+        sources = {
+            first[node.node_id]: source
+            for node in stored_nodes(self._store, list(first))
+            if (source := source_in(node.metadata))
+        }
+        self._ledger.record_sources(sources)
 
     def matching(self, filters: MetadataFilters, scope: Scope | None) -> list[Entry]:
         """The documents that a scope can see and that have a node which satisfies filters.
@@ -52,3 +90,27 @@ def _within(filters: MetadataFilters, scope: Scope) -> MetadataFilters:
 
 def _start_of(node: BaseNode) -> int:
     return getattr(node, "start_char_idx", None) or 0
+
+
+# In memory at once, each with its embedding, and in one request.
+_MANY_NODES = 1000
+
+
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The same documents, about a thousand nodes at a time."""
+    batch: list[Entry] = []
+    weight = 0
+    for entry in entries:
+        batch.append(entry)
+        weight += entry.n_nodes
+        if weight >= _MANY_NODES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def stored_nodes(store: BasePydanticVectorStore, ids: Sequence[str]) -> Iterator[BaseNode]:
+    """The nodes with these ids, in their order; those that are not there are left out."""
+    for start in range(0, len(ids), _MANY_NODES):
+        yield from store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))

@@ -1,14 +1,31 @@
 """A document on its way in: who it is, as it was given, and ready to be stored."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from hashlib import blake2b
+from struct import pack
 from typing import NamedTuple
+from uuid import UUID, uuid5
 
-from llama_index.core.schema import BaseNode, Document
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    IndexNode,
+    MetadataMode,
+    Node,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TransformComponent,
+)
+from pydantic_core import PydanticSerializationError
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
-from llama_retrieval_ext.ingest.digest import digest_of
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
 
 
 class DocumentKey(NamedTuple):
@@ -26,7 +43,7 @@ class DocumentKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourceDocument:
     """A document as the caller gave it.
 
     Attributes:
@@ -53,13 +70,20 @@ class Prepared:
     digest: str
     nodes: tuple[BaseNode, ...]
 
+    @property
+    def source(self) -> str:
+        """The file that it came from; empty where it is its own source."""
+        return source_in(self.nodes[0].metadata)
+
 
 def ref_of(node: BaseNode) -> str:
     """The id of the document that a node belongs to: its own, if it belongs to none."""
     return node.node_id if isinstance(node, Document) else node.ref_doc_id or node.node_id
 
 
-def identified(nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str) -> list[Given]:
+def identified(
+    nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str
+) -> list[SourceDocument]:
     """The documents that a group of nodes with one document id makes up: one for each place.
 
     Args:
@@ -78,7 +102,7 @@ def identified(nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: 
     for key, members in places.items():
         _check_ids(key, members)
     return [
-        Given(key, tuple(members), digest_of(members, fingerprint))
+        SourceDocument(key, tuple(members), digest_of(members, fingerprint))
         for key, members in places.items()
     ]
 
@@ -113,3 +137,153 @@ def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
         raise DuplicateNodeError(
             f"two nodes of document {key.ref!r} have the id {twice!r}; ids must be unique", twice
         )
+
+
+# Addresses of objects differ from run to run.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
+    """A digest of everything that decides what is stored of a document.
+
+    Args:
+        nodes: The document, or its nodes, in order: text, metadata, relationships, ids, embeddings
+            and how their text is put together.
+        fingerprint: Of the transformations the document goes through.
+
+    Returns:
+        32 hexadecimal digits, the same in every process.
+
+    Raises:
+        ConfigurationError: Something in a node has no JSON form.
+    """
+    digest = blake2b(fingerprint.encode(), digest_size=16)
+    for each in nodes:
+        node = each.model_copy(update={"metadata": _in_order(each.metadata)})
+        digest.update(_content(node))
+        if isinstance(node, Node):
+            digest.update(node.hash.encode())  # media, which the JSON leaves out
+        if node.embedding is not None:
+            digest.update(pack(f"{len(node.embedding)}d", *node.embedding))
+    return digest.hexdigest()
+
+
+def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
+    """What the transformations are and how they are set up, as far as they tell."""
+    told = [(type(each).__qualname__, each.to_dict()) for each in transformations]
+    return _ADDRESS.sub("", repr(told))
+
+
+def _in_order(value: object) -> object:
+    """The same, with lists for sets, whose order differs from process to process."""
+    if isinstance(value, Mapping):
+        return {key: _in_order(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_in_order(each) for each in value]
+    return sorted(value, key=repr) if isinstance(value, AbstractSet) else value
+
+
+def _content(node: BaseNode) -> bytes:
+    try:
+        return node.model_dump_json(exclude={"embedding"}).encode()
+    except PydanticSerializationError:
+        pass  # perhaps only lone surrogates, which Python's own JSON escapes
+    try:
+        return json.dumps(node.model_dump(mode="json", exclude={"embedding"})).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{node.node_id!r} has something in its metadata that cannot be stored ({error}); "
+            "use strings, numbers, booleans, and lists or dicts of them"
+        ) from error
+
+
+# Of this package's chunks; made up once, never to change.
+_NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
+
+
+def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
+    """Copies of a document's fresh nodes under lasting ids; what refers to them is rewritten.
+
+    An id depends on the document, the node's text, and how many nodes with that text come before
+    it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
+    every engine takes.
+
+    Args:
+        nodes: What the transformations made of the document, in order.
+        key: The document; each node gets it as its source.
+
+    Raises:
+        DuplicateNodeError: Two nodes have the same id.
+    """
+    seen: Counter[str] = Counter()
+    ids: dict[str, str] = {}
+    for node in nodes:
+        if node.node_id in ids:
+            raise DuplicateNodeError(
+                f"the transformations gave two nodes of document {key.ref!r} the id "
+                f"{node.node_id!r}; each must be a node of its own",
+                node.node_id,
+            )
+        text = node.get_content(MetadataMode.NONE)
+        ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
+        seen[text] += 1
+    return [_renamed(node, ids, key) for node in nodes]
+
+
+def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
+    relationships: dict[NodeRelationship, object] = {
+        kind: [_refer(each, ids) for each in related]
+        if isinstance(related, list)
+        else _refer(related, ids)
+        for kind, related in node.relationships.items()
+    }
+    relationships[NodeRelationship.SOURCE] = _source(node, key)
+    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
+    if isinstance(node, IndexNode):
+        update["index_id"] = ids.get(node.index_id, node.index_id)
+    return node.model_copy(update=update)
+
+
+def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
+    if related.node_id not in ids:
+        return related
+    return related.model_copy(update={"node_id": ids[related.node_id]})
+
+
+def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
+    source = node.relationships.get(NodeRelationship.SOURCE)
+    if isinstance(source, RelatedNodeInfo):
+        return source.model_copy(update={"node_id": key.ref})
+    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)
+
+
+def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
+    """The node, or a copy of it, that carries the tenant and knowledge base of its document.
+
+    Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
+
+    Raises:
+        ScopeError: The node says that it belongs elsewhere: a transformation moved it.
+    """
+    place = {TENANT_KEY: key.tenant, KB_KEY: key.kb}
+    for name, value in place.items():
+        claimed = node.metadata.get(name)
+        if isinstance(claimed, str) and claimed != value:
+            raise ScopeError(
+                f"a transformation gave a node of document {key.ref!r} {name}={claimed!r}, and "
+                f"the document has {value or 'none'!r}; pass scope= instead"
+            )
+    metadata = {name: value for name, value in place.items() if value}
+    if not metadata:
+        return node
+    return node.model_copy(
+        update={
+            "metadata": {**node.metadata, **metadata},
+            "excluded_embed_metadata_keys": _with(node.excluded_embed_metadata_keys, metadata),
+            "excluded_llm_metadata_keys": _with(node.excluded_llm_metadata_keys, metadata),
+        }
+    )
+
+
+def _with(keys: list[str], more: dict[str, str]) -> list[str]:
+    return list(dict.fromkeys([*keys, *more]))

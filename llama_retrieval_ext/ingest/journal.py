@@ -14,12 +14,12 @@ from enum import StrEnum
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DuplicateNodeError
-from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.stores.nodes.stored_node import node_from_text, node_to_text
+from llama_retrieval_ext.ingest.ledger import Database
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
-class Outcome(StrEnum):
+class WriteOutcome(StrEnum):
     """What came of a document."""
 
     ADDED = "added"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
 
 
-class Motion(StrEnum):
+class JournalState(StrEnum):
     """What is being done with a document."""
 
     ADDING = "adding"
@@ -47,7 +47,7 @@ class Journal:
         self._database = database
         self._refresh = refresh
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Outcome | Exception]:
+    def begin(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
         """Note what is about to be written, before any of it is.
 
         Args:
@@ -67,12 +67,14 @@ class Journal:
                 _run(connection, "UPDATE documents SET state = 'deleting' WHERE id = ?", document)
                 _run(connection, "UPDATE nodes SET role = 'doomed' WHERE document = ?", document)
 
-    def unfinished(self) -> list[tuple[DocumentKey, Motion]]:
+    def unfinished(self) -> list[tuple[DocumentKey, JournalState]]:
         """What was begun and is not finished."""
         self._refresh()
         query = "SELECT tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
         rows = [list(map(str, row)) for row in self._database.rows(query)]
-        return [(DocumentKey(tenant, kb, ref), Motion(state)) for tenant, kb, ref, state in rows]
+        return [
+            (DocumentKey(tenant, kb, ref), JournalState(state)) for tenant, kb, ref, state in rows
+        ]
 
     def new_version(self, key: DocumentKey) -> Prepared:
         """The new version of a document that is being updated."""
@@ -97,7 +99,7 @@ class Journal:
         rows = self._database.rows("SELECT node_id FROM nodes WHERE role = 'doomed'")
         return [str(node_id) for (node_id,) in rows]
 
-    def nobody_s(self, documents: Sequence[Prepared]) -> list[str]:
+    def ownerless(self, documents: Sequence[Prepared]) -> list[str]:
         """The ids of nodes of these documents that the ledger does not know, or no longer.
 
         Somebody else may have taken this writer for dead, and have undone what it was about to do:
@@ -138,22 +140,32 @@ class Journal:
                 _run(connection, statement, document)
 
 
-def _begin(connection: sqlite3.Connection, document: Prepared) -> Outcome | Exception:
+def _begin(connection: sqlite3.Connection, document: Prepared) -> WriteOutcome | Exception:
     query = "SELECT id, digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
     found = _run(connection, query, *document.key).fetchone()
     id_, digest = found or (None, None)
     if digest == document.digest:
-        return Outcome.UNCHANGED
+        return WriteOutcome.UNCHANGED
     taken = _taken(connection, document, id_)
     if taken is not None:
         return taken
     if id_ is None:
-        statement = "INSERT INTO documents (tenant, kb, ref, digest, state) VALUES (?, ?, ?, ?, ?)"
-        row = _run(connection, statement, *document.key, document.digest, Motion.ADDING)
+        statement = (
+            "INSERT INTO documents (tenant, kb, ref, digest, state, source) "
+            "VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        row = _run(
+            connection,
+            statement,
+            *document.key,
+            document.digest,
+            JournalState.ADDING,
+            document.source,
+        )
         _insert_fresh(connection, row.lastrowid, [node.node_id for node in document.nodes])
-        return Outcome.ADDED
+        return WriteOutcome.ADDED
     _begin_update(connection, document, id_)
-    return Outcome.UPDATED
+    return WriteOutcome.UPDATED
 
 
 def _begin_update(connection: sqlite3.Connection, document: Prepared, id_: int) -> None:
@@ -170,8 +182,8 @@ def _begin_update(connection: sqlite3.Connection, document: Prepared, id_: int) 
             for node in document.nodes
         ],
     )
-    statement = "UPDATE documents SET digest = ?, state = ? WHERE id = ?"
-    _run(connection, statement, document.digest, Motion.UPDATING, id_)
+    statement = "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?"
+    _run(connection, statement, document.digest, JournalState.UPDATING, document.source, id_)
 
 
 def _insert_fresh(

@@ -9,45 +9,52 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import of_type
-from llama_retrieval_ext.basic.store_retriever import StoreRetriever
-from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
+from llama_retrieval_ext.checks import check_count, checked_call, of_type
+from llama_retrieval_ext.embeddings.resolve import (
+    embed_model_dimension,
+    embed_model_name,
+    resolve_embed_model,
+)
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     RetrievalExtError,
     ScopeRequiredError,
     StoreClosedError,
 )
-from llama_retrieval_ext.ingest.addition import Addition, Workshop
-from llama_retrieval_ext.ingest.batching import batches
-from llama_retrieval_ext.ingest.contents import Contents
-from llama_retrieval_ext.ingest.guarded_backend import GuardedBackend
-from llama_retrieval_ext.ingest.ledger import Entry, Ledger, StoredDocument
-from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.opening import opened_ledger, writer_of
-from llama_retrieval_ext.ingest.place import Place, Setup, open_place
-from llama_retrieval_ext.ingest.removal import remove_knowledge_base
+from llama_retrieval_ext.ingest.add import Addition, IngestionParts
+from llama_retrieval_ext.ingest.contents import Contents, batches
+from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
+from llama_retrieval_ext.ingest.ledger import (
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
+    StoredDocument,
+    StoredSource,
+)
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.retrievers import Wanted, build_retriever
-from llama_retrieval_ext.ingest.splitting import Splitter
+from llama_retrieval_ext.ingest.scope_guard import GuardedBackend
+from llama_retrieval_ext.ingest.searching import Searchable
+from llama_retrieval_ext.ingest.storage import (
+    RequestedSetup,
+    Storage,
+    open_storage,
+    opened_ledger,
+    remove_knowledge_base,
+    writer_of,
+)
+from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stages.algebra.fusion import Fusion
-from llama_retrieval_ext.stages.refining.collapse import Collapse
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase:
+class KnowledgeBase(Searchable):
     """Documents in a store that can be searched, kept in step with what was added.
 
     Made by `open`. It may be used from several threads, and opened more than once in a process.
 
-    Args:
-        url: Where it lives, for messages.
-        place: Its store and lock.
-        ledger: What it knows about its documents.
-        workshop: What documents pass through on their way in.
-        require_scope: Whether everything needs a scope.
+    The *source* of a document is the file that it came from, which readers note in its metadata as
+    ``file_path``; a document without one is its own source.
 
     Attributes:
         url: Where it lives.
@@ -63,32 +70,34 @@ class KnowledgeBase:
 
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        place: Place,
-        ledger: Ledger,
-        workshop: Workshop,
-        require_scope: bool,
+    def __init__(self, *_: object, **__: object) -> None:
+        raise ConfigurationError(
+            "a knowledge base is opened, not constructed: write "
+            "KnowledgeBase.open(url, embed_model=...), for instance with "
+            "'embedded:./kb' and 'local'"
+        )
+
+    def _set_up(
+        self, url: str, *, place: Storage, ledger: Ledger, workshop: IngestionParts
     ) -> None:
         self.url = url
-        self.require_scope = require_scope
+        self.require_scope = ledger.requires_scope
         self._place = place
         self._ledger = ledger
         self._contents = Contents(place.store, ledger)
         self._workshop = workshop
         backend = backend_for(place.store)
-        self._backend = GuardedBackend(backend) if require_scope else backend
+        self._backend = GuardedBackend(backend) if self.require_scope else backend
         self._is_closed = False
 
     @classmethod
+    @checked_call
     def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
         cls,
         url: str,
         *,
         embed_model: str | BaseEmbedding | None = None,
-        require_scope: bool = False,
+        require_scope: bool | None = None,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
         many_tenants: bool | None = None,
@@ -110,9 +119,9 @@ class KnowledgeBase:
                 ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
                 ``local`` or ``huggingface:NAME``. Always needed; the one it was made with.
-            require_scope: Whether everything done with it needs a scope. One that was made so, or
-                whose first document was added so, cannot be opened otherwise; another may be, and
-                this object then insists.
+            require_scope: Whether everything done with it needs a scope; None for what it was
+                made with, or no. One that was made so, or whose first document was added so, cannot
+                be opened with False; another may be opened with True, and this object then insists.
             tokenizer: For keyword search; None for the recorded one, or the default.
             transformations: What documents (not nodes) go through, in LlamaIndex's ingestion
                 pipeline; None for a ``SentenceSplitter`` of 512 tokens, which is what current
@@ -130,7 +139,8 @@ class KnowledgeBase:
         Raises:
             ConfigurationError: An argument cannot work, it was made with other settings, or there
                 is none that must be.
-            ModelMismatchError: It was made with another embedding model.
+            ModelMismatchError: It was made with another embedding model, or with one whose vectors
+                have another dimension.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
             StoreUnavailableError: It cannot be reached, read or written, or another process has its
                 directory open.
@@ -141,26 +151,29 @@ class KnowledgeBase:
                 "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
                 "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
             )
-        of_type(require_scope, bool, "require_scope")
-        if many_tenants is not None:
-            of_type(many_tenants, bool, "many_tenants")
+        for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
+            if value is not None:
+                of_type(value, bool, name)
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
-        setup = Setup(tokenizer, many_tenants, store_params, must_exist)
-        place = open_place(url, setup)
+        setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
+        place = open_storage(url, setup)
         try:
-            asked = Manifest(
+            asked = KnowledgeBaseConfig(
                 embed_model_name(model),
                 place.tokenizer,
                 require_scope=require_scope,
+                dimension=embed_model_dimension(model),
                 params=place.params,
             )
             ledger = opened_ledger(place, asked, url)
         except BaseException:
             place.close()
             raise
-        workshop = Workshop(splitter, model, writer_of(place, ledger), ledger)
-        return cls(url, place=place, ledger=ledger, workshop=workshop, require_scope=require_scope)
+        workshop = IngestionParts(splitter, model, writer_of(place, ledger), ledger)
+        kb = cls.__new__(cls)
+        kb._set_up(url, place=place, ledger=ledger, workshop=workshop)  # noqa: SLF001 - of its own
+        return kb
 
     @classmethod
     def remove(cls, url: str) -> None:
@@ -214,14 +227,21 @@ class KnowledgeBase:
                 with their embedding if they carry one; or both, from a list or an iterator. An
                 iterator is read in batches, and has the nodes of a document in a row. A document
                 is known by its id, and LlamaIndex makes up a random one: to add the same document
-                again, give it an id (``SimpleDirectoryReader(filename_as_id=True)``). Nodes belong
-                to the document that ``ref_doc_id`` names, and replace all it had.
+                again, give it an id, or read files with `read_documents`. Documents with random ids
+                and a ``file_path`` in their metadata, as from ``SimpleDirectoryReader``, are known
+                by their file and page, or their number within the file; parts that a file no longer
+                has stay until `delete`. Nodes belong to the document that ``ref_doc_id`` names, and
+                replace all it had.
             scope: Where the documents belong: a tenant, a knowledge base, or both. It goes into the
                 metadata of the nodes. The same id in another scope is another document.
             show_progress: Whether there is a progress bar, on standard error.
 
         Returns:
             What came of each document; ``raise_for_failures()`` if you would rather have an error.
+
+        Warns:
+            UnstableIdWarning: Once: an id is random, and it cannot be said which part of which file
+                the document is.
 
         Raises:
             ConfigurationError: Something is neither a document nor a node.
@@ -246,30 +266,34 @@ class KnowledgeBase:
             self.add, documents, scope=scope, show_progress=show_progress
         )
 
-    def delete(self, ref_doc_id: str, *, scope: Scope | None = None) -> int:
-        """Delete a document.
+    def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
+        """Delete all documents of a source, such as the pages of a PDF, or a single document.
 
         Args:
-            ref_doc_id: Its id.
-            scope: Whose document it is: with this id, all that the scope can see are deleted.
-                Without one, only the document that is in no scope.
+            source_or_id: The path of the file, as in ``file_path`` of its nodes, or the id of a
+                document.
+            scope: Whose it is: with this name, all that the scope can see are deleted. Without
+                one, only what is in no scope.
 
         Returns:
-            How many nodes are gone; 0 where there is no such document.
+            How many documents are gone; 0 where there is no such source or document.
 
         Raises:
-            ConfigurationError: The id is empty.
+            ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        if not isinstance(ref_doc_id, str) or not ref_doc_id:
-            raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
+        if not isinstance(source_or_id, str) or not source_or_id:
+            raise ConfigurationError(
+                f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
+            )
         with self._place.lock:
-            return self._workshop.writer.delete(self._ledger.keys(ref_doc_id, scope))
+            self._workshop.writer.settle()
+            return self._delete(self._ledger.named(source_or_id, scope))
 
-    async def adelete(self, ref_doc_id: str, *, scope: Scope | None = None) -> int:
+    async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """`delete` in a thread."""
-        return await asyncio.to_thread(self.delete, ref_doc_id, scope=scope)
+        return await asyncio.to_thread(self.delete, source_or_id, scope=scope)
 
     def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
         """Delete the documents that have a node which satisfies filters.
@@ -279,7 +303,7 @@ class KnowledgeBase:
             scope: Whose documents; without one, everybody's.
 
         Returns:
-            How many nodes are gone, of each document all.
+            How many documents are gone, each with all its nodes.
 
         Raises:
             InvalidFilterError: The filters cannot mean anything, such as none.
@@ -297,7 +321,7 @@ class KnowledgeBase:
         `remove` it. Interrupted, some documents are deleted, and the others whole.
 
         Returns:
-            How many nodes are gone.
+            How many documents are gone.
 
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
@@ -325,59 +349,75 @@ class KnowledgeBase:
         self._check_open()
         return self._place.compact()
 
-    def retriever(  # noqa: PLR0913 - what a retriever takes
-        self,
-        kind: str = "hybrid",
-        *,
-        top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        fusion: Fusion | None = None,
-        alpha: float | None = None,
-        pushdown: bool = False,
-        collapse: Collapse | None = None,
-    ) -> StoreRetriever:
-        """A retriever over what is in here, now and later.
+    def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
+        """The nodes of all documents of a source, or of a single document, with their embeddings.
 
         Args:
-            kind: ``vector``, ``keyword`` or ``hybrid``.
-            top_k: How many hits to return when the query does not say; at least 1.
-            filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking, where it is always the same one.
-            fusion: For ``hybrid``: how the two rankings become one; None for the default of
-                `HybridRetriever`.
-            alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
-            pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
-            collapse: How many hits of each document to return at most; None for any number.
-
-        Raises:
-            ConfigurationError: There is no such kind, or it cannot be set up so.
-            UnsupportedModeError: With ``pushdown``, the engine has another fusion.
-        """
-        self._check_open()
-        wanted = Wanted(top_k, filters, scope, fusion, alpha, pushdown, collapse)
-        retriever = build_retriever(
-            kind, wanted, backend=self._backend, embed_model=self.embed_model
-        )
-        retriever.requires_scope = self.require_scope
-        return retriever
-
-    def get(self, ref_doc_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
-        """The nodes of a document, with their embeddings.
-
-        Args:
-            ref_doc_id: Its id.
-            scope: Whose document it is, as for `delete`.
+            source_or_id: The path of the file, or the id of a document.
+            scope: Whose it is, as for `delete`.
 
         Returns:
-            In the order of the text, where nodes say where they stand in it, and by node id; empty
-            where there is no such document.
+            Document by document as they came in; within one in the order of the text, where nodes
+            say where they stand in it, and by node id. Empty where there is no such source or
+            document.
 
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        return self._contents.nodes(ref_doc_id, scope)
+        return self._contents.nodes(source_or_id, scope)
+
+    def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
+        """The sources that a scope can see, by name; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.sources(scope)
+
+    def metadata_fields(
+        self, *, scope: Scope | None = None, sample: int = 1000
+    ) -> dict[str, dict[str, int]]:
+        """Which metadata keys nodes have, and how many values of each type.
+
+        Args:
+            scope: Whose nodes; without one, everybody's.
+            sample: How many nodes to look at, at least 1. They are the first by node id; ids that
+                `add` makes up are random, so that these come from everywhere.
+
+        Returns:
+            For each key the types of its values (``str``, ``int``, ``float``, ``bool``, ``list``,
+            ``dict`` or ``null``), with the number of nodes in the sample that have one.
+
+        Raises:
+            ConfigurationError: ``sample`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+
+        Examples:
+            >>> from llama_index.core import Document, MockEmbedding
+            >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+            ...     _ = kb.add([Document(text="leave", metadata={"year": 2024})])
+            ...     kb.metadata_fields()
+            {'year': {'int': 1}}
+
+        """
+        self._check(scope)
+        return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
+
+    def info(self) -> KnowledgeBaseInfo:
+        """What it is and how much is in it, whoever can see it.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        self._check_open()
+        return describe_knowledge_base(
+            self.url,
+            self._ledger,
+            embed_model=embed_model_name(self.embed_model),
+            require_scope=self.require_scope,
+        )
 
     def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
         """The documents that a scope can see, by id; without a scope, all.
@@ -419,18 +459,36 @@ class KnowledgeBase:
         self.close()
 
     def __repr__(self) -> str:
+        facts = self._facts()
+        shown = [
+            repr(facts["url"]),
+            *([str(facts["state"])] if "state" in facts else []),
+            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *([repr(facts["model"])] if "model" in facts else []),
+        ]
+        return f"KnowledgeBase({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
+
+        return facts_html("KnowledgeBase", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        """What there is to show of it, by name."""
         if self._is_closed:
-            return f"KnowledgeBase({self.url!r}, closed)"
+            return {"url": self.url, "state": "closed"}
         model = embed_model_name(self.embed_model)
         try:
             documents, nodes = self._ledger.count()
         except RetrievalExtError as error:  # a server that is down is no reason not to be shown
-            return f"KnowledgeBase({self.url!r}, {type(error).__name__}, {model!r})"
-        return f"KnowledgeBase({self.url!r}, {documents} documents, {nodes} nodes, {model!r})"
+            return {"url": self.url, "state": type(error).__name__, "model": model}
+        counts = {"documents": documents, "nodes": nodes}
+        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
 
-    def _delete(self, documents: Sequence[Entry]) -> int:
-        writer = self._workshop.writer
-        return sum(writer.delete([each.key for each in batch]) for batch in batches(documents))
+    def _delete(self, entries: Sequence[Entry]) -> int:
+        for batch in batches(entries):
+            self._workshop.writer.delete([each.key for each in batch])
+        return len(entries)
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()
@@ -438,7 +496,8 @@ class KnowledgeBase:
             check_scope(scope)
         if self.require_scope and scope is None:
             raise ScopeRequiredError(
-                f"{self.url} was opened with require_scope=True; pass scope=Scope(...)"
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
             )
 
     def _check_open(self) -> None:

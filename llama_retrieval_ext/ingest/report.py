@@ -1,10 +1,17 @@
 """What came of adding documents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import IngestionError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 _TOLD = 3
 
@@ -69,6 +76,16 @@ class IngestionReport:
             "seconds": round(self.seconds, 3),
         }
 
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
+
+        return report_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
+
+        return report_console(self)
+
     def __str__(self) -> str:
         counts = [
             f"{self.added} added",
@@ -78,3 +95,23 @@ class IngestionReport:
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
         return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
+
+
+# Quicker than this, a bar only flickers.
+_DELAY_S = 0.5
+
+
+@contextmanager
+def progress(
+    items: Iterable[object], *, show: bool, title: str = "Adding documents"
+) -> Generator[Callable[[int], object]]:
+    """A function that is told how many more documents are done.
+
+    Args:
+        items: What is worked on; without a length, the bar counts up.
+        show: Whether there is a bar at all.
+        title: What stands before it.
+    """
+    total = len(items) if isinstance(items, Sized) else None
+    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
+        yield bar.update

@@ -1,1 +1,1 @@
-"""Retrievers: of graphs, so far."""
+"""Retrievers: over stores, in memory, over graphs, and composed of others."""

@@ -11,14 +11,13 @@ from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import check_count, of_type
-from llama_retrieval_ext.execution.children import check_retriever, retrieval
-from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed
-from llama_retrieval_ext.execution.legs import MISTAKES
-from llama_retrieval_ext.execution.steps import call, step
+from llama_retrieval_ext.execution.legs import MISTAKES, check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
@@ -27,14 +26,13 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graph import PassageGraph, Walk
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import expression, name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.ranking import Hit, as_hit, ordered
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.shape import expression, name_of
-from llama_retrieval_ext.stages.refining.cosine import Vector, cosines, matrix
-from llama_retrieval_ext.stages.refining.stored_embeddings import stored_embeddings
+from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
+from llama_retrieval_ext.stages.rerank.mmr import stored_embeddings
 from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
-from llama_retrieval_ext.stores.opening import Storage, source_of
+from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
@@ -166,17 +164,8 @@ class GraphRetriever(Retriever):
         hits = []
         for id_, node in texts.items():
             share = 1.0 if similar is None else _share(similar[id_])
-            names, path = near[id_].explained(nodes)
-            hits.append(
-                Hit(
-                    node=node,
-                    score=near[id_].score * share**0.5,
-                    source=self.name,
-                    matched_entities=names,
-                    hop_distance=len(path.edges) - 1,
-                    path=str(path),
-                )
-            )
+            hit = self._hit(node, near[id_].score * share**0.5)
+            hits.append(hit.model_copy(update=near[id_].explained(nodes)))
         return ordered(hits)[: query.top_k]
 
     def _linked(self, query: Query) -> Plan[list[LinkedEntity]]:
@@ -233,15 +222,17 @@ class GraphRetriever(Retriever):
         shares = started.strength if similar is None else similar
         greatest = max(best.values(), default=1.0)
         scored = [
-            Hit(
-                node=node,
-                score=(best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5,
-                source=self.name,
-            )
+            self._hit(node, (best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5)
             for id_, node in texts.items()
         ]
         top = ordered(scored)[: query.top_k]
         return [hit.model_copy(update=started.explained(hit.node_id)) for hit in top]
+
+    def _hit(self, node: BaseNode, score: float) -> Hit:
+        """A hit that looks as those of other retrievers: without an embedding, with its store."""
+        bare = node if node.embedding is None else node.model_copy(update={"embedding": None})
+        hit = Hit(node=bare, score=score, source=self.name)
+        return with_origin(hit, Origin(self.backend.store, self.embed_model))
 
     # Texts and similarities
 
@@ -271,8 +262,10 @@ class GraphRetriever(Retriever):
         """The cosine of each node with the query, 0 for one without an embedding; None for none."""
         if vector is None:
             return None
-        hits = [Hit(node=node, score=0.0) for node in nodes.values()]
-        known: Mapping[str, Vector] = yield from stored_embeddings(hits, self.backend.store)
+        carried = {id_: node.embedding for id_, node in nodes.items()}
+        known: dict[str, Vector] = {id_: own for id_, own in carried.items() if own is not None}
+        rest = [Hit(node=node, score=0.0) for id_, node in nodes.items() if id_ not in known]
+        known |= yield from stored_embeddings(rest, self.backend.store)
         ids = [id_ for id_ in nodes if id_ in known]
         if not ids:
             return dict.fromkeys(nodes, 0.0)
@@ -306,15 +299,20 @@ class _Near(NamedTuple):
     score: float
     paths: list[Path]
 
-    def explained(self, nodes: Mapping[str, GraphNode]) -> tuple[tuple[str, ...], Path]:
-        """The entities that lead there, nearest first, and the first path, by names."""
+    def explained(self, nodes: Mapping[str, GraphNode]) -> dict[str, object]:
+        """The fields of a hit that say how it was reached: nearest entity first, paths by names."""
         names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
         path = self.paths[0]
         edges = [
             Edge(_name(edge.source, nodes), edge.type, _name(edge.target, nodes))
             for edge in path.edges
         ]
-        return names, Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
+        named = Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
+        return {
+            "matched_entities": names,
+            "hop_distance": len(edges) - 1,
+            "path": str(named),
+        }
 
 
 def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:

@@ -19,17 +19,23 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.degraded import note_degraded
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.stores.backend import Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.stores.metadata_filters import as_metadata_filters, simplified
-from llama_retrieval_ext.stores.one_by_one import OneByOne
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.filters import Condition, as_metadata_filters, matches, simplified
+from llama_retrieval_ext.stores.engine.backend import (
+    EVERY_OPERATOR,
+    Candidate,
+    EngineFeatures,
+    ScoreRange,
+    Search,
+    UnbatchedSearches,
+)
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
 
-class GenericBackend(OneByOne):
+class GenericBackend(UnbatchedSearches):
     """Asks any LlamaIndex vector store for the nearest nodes.
 
     What else such a store can do is not known, and asking may silently give something else, so
@@ -64,14 +70,15 @@ class GenericBackend(OneByOne):
         self.store = store
         self.engine = type(store).__name__
         self.drop_violations = drop_violations
-        self.capabilities = Capabilities(
+        self.features = EngineFeatures(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
             real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
+            operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
         self.lookup = lookup
         self._sign = -1.0 if lower_is_better else 1.0
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Nearest nodes to an embedding, as the store scores them.
 
         Raises:
@@ -85,17 +92,20 @@ class GenericBackend(OneByOne):
             return Call(list)
         query = self._query(embedding, search.top_k, None if condition is True else condition)
 
-        async def ask() -> list[Found]:
+        async def ask() -> list[Candidate]:
             with self._refusals(condition):
-                return self._found(await self.store.aquery(query), search.top_k)
+                result = await awaited_or_in_thread(
+                    lambda: self.store.aquery(query), lambda: self.store.query(query)
+                )
+                return self._found(result, search.top_k)
 
-        def ask_blocking() -> list[Found]:
+        def ask_blocking() -> list[Candidate]:
             with self._refusals(condition):
                 return self._found(self.store.query(query), search.top_k)
 
-        return Call(ask_blocking, ask if self.capabilities.real_async else None)
+        return Call(ask_blocking, ask if self.features.real_async else None)
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:  # noqa: ARG002 - refused
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:  # noqa: ARG002 - refused
         """Refused.
 
         Raises:
@@ -132,7 +142,7 @@ class GenericBackend(OneByOne):
             query.filters = as_metadata_filters(condition)
         return query
 
-    def _found(self, result: VectorStoreQueryResult, top_k: int) -> list[Found]:
+    def _found(self, result: VectorStoreQueryResult, top_k: int) -> list[Candidate]:
         nodes, scores = result.nodes, result.similarities or []
         ids = list(result.ids or []) if nodes is None else [node.node_id for node in nodes]
         if len(scores) != len(ids):
@@ -146,7 +156,7 @@ class GenericBackend(OneByOne):
             known = self._looked_up([id_ for _, id_ in best])
         else:
             known = {node.node_id: node for node in nodes}
-        return [Found(known[id_], -score) for score, id_ in best if id_ in known]
+        return [Candidate(known[id_], -score) for score, id_ in best if id_ in known]
 
     def _looked_up(self, ids: Sequence[str]) -> Mapping[str, BaseNode]:
         known = {} if self.lookup is None else self.lookup(ids)

@@ -6,8 +6,8 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.generic import GenericBackend
 
 

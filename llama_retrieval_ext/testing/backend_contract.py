@@ -3,8 +3,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.embeddings.base import similarity as cosine
@@ -16,22 +17,229 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.drivers import arun
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
-from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search
-from llama_retrieval_ext.testing.both_searches_contract import BothSearchesContract
+from llama_retrieval_ext.pipeline.fusion import FusedId
+from llama_retrieval_ext.query import Scope, document_of
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    KeywordQuery,
+    ScoredId,
+    ScoreRange,
+    Search,
+    VectorQuery,
+    fusing,
+    grouping,
+    hybrid_queries,
+    ids_first,
+)
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.found import assert_same, found_by, ids_of
-from llama_retrieval_ext.testing.grouping_contract import GroupingContract
-from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fusion_agreement import (
+    SearchCase,
+    assert_fusion_agrees,
+    sample_fusions,
+)
 from llama_retrieval_ext.testing.with_pytest import pytest
 
+
+class GroupingContract:
+    """The part of `BackendContract` on engines that go by documents."""
+
+    @pytest.mark.parametrize("scope", [None, ACME, Scope("nobody")], ids=repr)
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_the_best_nodes_of_the_best_documents_are_those_of_all(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None, size: int
+    ) -> None:
+        if not backend.features.grouping:
+            return
+        condition = None if scope is None else scope.condition
+        search = Search(len(sample_nodes()), condition, scope)
+        few = replace(search, top_k=3)
+        for text in SAMPLE_QUERIES:
+            vector = tuple(embed_model.get_query_embedding(text))
+            for found, asked in (
+                (found_by(backend.dense(vector, search)), VectorQuery(vector, few)),
+                (found_by(backend.keyword(text, search)), KeywordQuery(text, few)),
+            ):
+                everything = _by_document(found)
+                groups = _by_document(found_by(grouping(backend).grouped(asked, size)))
+                # Which of those that tie is the engine's choice.
+                assert [scores[0] for scores in groups.values()] == pytest.approx(
+                    [scores[0] for scores in everything.values()][:3], abs=1e-6
+                )
+                for document, scores in groups.items():
+                    assert scores == pytest.approx(everything[document][:size], abs=1e-6)
+
+
+def _by_document(found: Sequence[Candidate]) -> dict[Hashable, list[float]]:
+    """The scores of each document, best first; the documents by their best."""
+    scores: dict[Hashable, list[float]] = {}
+    for each in found:
+        scores.setdefault(document_of(each.node) or each.node_id, []).append(each.score)
+    return scores
+
+
+_SCOPES = [None, ACME, Scope("nobody")]
+
+
+class BothSearchesContract:
+    """The part of `BackendContract` on batches, on ids first, and on fusion in the engine."""
+
+    def test_a_batch_finds_what_single_searches_find(
+        self, backend: Backend, embed_model: BaseEmbedding
+    ) -> None:
+        declared = backend.features
+        narrow = Compare("lang", FilterOperator.EQ, "en")
+        searches = [Search(5), Search(2), Search(5, ACME.condition, ACME), Search(5, narrow)]
+        asked: list[VectorQuery | KeywordQuery] = []
+        for text in (*SAMPLE_QUERIES, "", "?!"):
+            for search in searches:
+                if declared.keyword is not None:
+                    asked.append(KeywordQuery(text, search))
+                if declared.dense is not None and text:
+                    asked.append(VectorQuery(tuple(embed_model.get_query_embedding(text)), search))
+        batch = backend.batch(asked)
+        if batch is None:
+            assert not declared.one_round_trip
+            return
+        for found, each in zip(found_by(batch), asked, strict=True):
+            alone = (
+                backend.dense(each.embedding, each.search)
+                if isinstance(each, VectorQuery)
+                else backend.keyword(each.text, each.search)
+            )
+            assert_same(found, found_by(alone))
+
+    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
+    def test_ids_come_first_and_nodes_later_as_they_come_together(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+    ) -> None:
+        if not backend.features.ids_first:
+            return
+        search = Search(4, None if scope is None else scope.condition, scope)
+        for text in (*SAMPLE_QUERIES, "?!"):
+            vector = embed_model.get_query_embedding(text)
+            together = backend.batch(hybrid_queries(vector, text, search))
+            assert together is not None
+            both = [each for ranking in found_by(together) for each in ranking]
+            asked = vector, text, search, _all_of_both
+            top, nodes = found_by(ids_first(backend).best_of_both(*asked))
+            assert [each[:2] for each in top] == [(each.node_id, each.score) for each in both]
+            assert nodes == {each.node_id: each.node for each in both}
+        vector = embed_model.get_query_embedding(SAMPLE_QUERIES[0])
+        every = vector, SAMPLE_QUERIES[0], search, _everything_and_more
+        _, nodes = found_by(ids_first(backend).best_of_both(*every))
+        assert {id_: node.node_id for id_, node in nodes.items()} == {
+            node.node_id: node.node_id
+            for node in sample_nodes()
+            if matches(search.condition, node.metadata)
+        }
+
+    @pytest.mark.parametrize("scope", _SCOPES, ids=repr)
+    def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
+        self, backend: Backend, embed_model: BaseEmbedding, scope: Scope | None
+    ) -> None:
+        condition = None if scope is None else scope.condition
+        for native in backend.features.fusions:
+            for how in sample_fusions(native, candidates=5):
+                for text in (*SAMPLE_QUERIES, "?!"):
+                    vector = embed_model.get_query_embedding(text)
+                    search = Search(4, condition, scope)
+                    assert_fusion_agrees(backend, SearchCase(vector, text, search), how)
+
+    def test_async_fuses_what_sync_fuses(
+        self, backend: Backend, embed_model: BaseEmbedding
+    ) -> None:
+        text = SAMPLE_QUERIES[0]
+        vector, search = embed_model.get_query_embedding(text), Search(5, ACME.condition, ACME)
+        for native in backend.features.fusions:
+            how = next(sample_fusions(native, candidates=5))
+            found = found_by(fusing(backend).fused(vector, text, search, how))
+            again = asyncio.run(arun(call(fusing(backend).fused(vector, text, search, how))))
+            assert found
+            assert_same(again, found)
+
+
+def _all_of_both(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
+    return [FusedId(node_id, score, ()) for node_id, score in (*near, *sharing)]
+
+
+def _everything_and_more(*_: Sequence[ScoredId]) -> list[FusedId]:
+    ids = [node.node_id for node in sample_nodes()]
+    return [FusedId(node_id, 0.0, ()) for node_id in (*ids, "none such")]
+
+
+_EQ, _NE, _IN, _NIN = FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN
+_GT, _GTE, _LT, _LTE = FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE
+_ANY, _ALL, _CONTAINS = FilterOperator.ANY, FilterOperator.ALL, FilterOperator.CONTAINS
+_TEXT, _FOLDED = FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE
+_EMPTY = FilterOperator.IS_EMPTY
+
+_ENGLISH = Compare("lang", _EQ, "en")
+_OLD = Compare("year", _LT, 2021)
+_LEAVE = Compare("tags", _CONTAINS, "leave")
+
+SAMPLE_CONDITIONS: Mapping[str, Condition] = {
+    "EQ a string": _ENGLISH,
+    "EQ a Chinese string": Compare("title", _EQ, "年假"),
+    "EQ a whole number": Compare("year", _EQ, 2020),
+    "EQ a number with a fraction": Compare("score", _EQ, 0.6),
+    "EQ zero": Compare("score", _EQ, 0),
+    "EQ a whole number written with a fraction": Compare("year", _EQ, 2020.0),
+    "EQ a number written as a string": Compare("year", _EQ, "2020"),
+    "EQ part of a string": Compare("title", _EQ, "Leave"),
+    "EQ on a list": Compare("tags", _EQ, "leave"),
+    "EQ on a field that no node has": Compare("colour", _EQ, "red"),
+    "EQ a string with quotes": Compare("title", _EQ, """O'Brien" or "1"=="1' -- \\"""),
+    "NE": Compare("lang", _NE, "en"),
+    "NE a number": Compare("year", _NE, 2020),
+    "NE on a field that no node has": Compare("colour", _NE, "red"),
+    "IN strings": Compare("title", _IN, ("Leave", "Lunch", "none")),
+    "IN numbers": Compare("year", _IN, (2019, 2024)),
+    "IN nothing": Compare("lang", _IN, ()),
+    "NIN strings": Compare("title", _NIN, ("Leave", "Lunch")),
+    "NIN numbers": Compare("year", _NIN, (2019, 2020)),
+    "NIN nothing": Compare("lang", _NIN, ()),
+    "GT": Compare("year", _GT, 2021),
+    "GTE": Compare("year", _GTE, 2021),
+    "LT": Compare("score", _LT, 0.4),
+    "LTE": Compare("score", _LTE, 0.4),
+    "GT a number with a fraction": Compare("year", _GT, 2020.5),
+    "LT on strings": Compare("title", _LT, 2021),
+    "ANY": Compare("tags", _ANY, ("food", "code", "none")),
+    "ALL": Compare("tags", _ALL, ("hr", "leave")),
+    "ALL on a string": Compare("lang", _ALL, ("en",)),
+    "CONTAINS": _LEAVE,
+    "CONTAINS part of an item": Compare("tags", _CONTAINS, "lea"),
+    "CONTAINS on a string": Compare("title", _CONTAINS, "Leave"),
+    "TEXT_MATCH": Compare("title", _TEXT, "leave"),
+    "TEXT_MATCH within a word": Compare("title", _TEXT, "rave"),
+    "TEXT_MATCH in Chinese": Compare("title", _TEXT, "年假"),
+    "TEXT_MATCH with a wildcard": Compare("title", _TEXT, "%e_v*"),
+    "TEXT_MATCH on a list": Compare("tags", _TEXT, "leave"),
+    "TEXT_MATCH_INSENSITIVE": Compare("title", _FOLDED, "LEAVE"),
+    "IS_EMPTY where it is missing": Compare("lang", _EMPTY, None),
+    "IS_EMPTY where the list is empty": Compare("tags", _EMPTY, None),
+    "both": AllOf((_ENGLISH, _OLD)),
+    "either": AnyOf((_OLD, _LEAVE)),
+    "not": Not(_ENGLISH),
+    "not a number": Not(_OLD),
+    "neither": Not(AnyOf((_OLD, _LEAVE))),
+    "not both": Not(AllOf((_ENGLISH, _LEAVE))),
+    "not not": Not(Not(_ENGLISH)),
+    "either of two pairs": AnyOf((AllOf((_ENGLISH, _LEAVE)), AllOf((Not(_ENGLISH), _OLD)))),
+    "both of two choices": AllOf((AnyOf((_OLD, _LEAVE)), AnyOf((Not(_ENGLISH), Not(_LEAVE))))),
+    "everything": AllOf(()),
+    "nothing": AnyOf(()),
+}
+
+
 # How one kind of search is asked: a text and the rest.
-Asked: TypeAlias = Callable[[str, Search], Call[list[Found]]]
+EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 
 _EVERYTHING = len(sample_nodes())
 _NOBODY = Scope("nobody")
@@ -47,14 +255,8 @@ class BackendContract(BothSearchesContract, GroupingContract):
             def backend(self, embed_model):
                 return MyBackend(store_of(sample_nodes(embed_model)))
 
-    What is tested is what ``backend.capabilities`` declares; the rest must be refused.
-
-    Attributes:
-        refused: Operators that the engine cannot evaluate and that the backend therefore refuses.
-
+    What is tested is what ``backend.features`` declares; the rest must be refused.
     """
-
-    refused: ClassVar[frozenset[FilterOperator]] = frozenset()
 
     @pytest.fixture
     def embed_model(self) -> BaseEmbedding:
@@ -67,25 +269,25 @@ class BackendContract(BothSearchesContract, GroupingContract):
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named backend")
 
     @pytest.fixture
-    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[Asked]:
+    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[EngineQuery]:
         """The kinds of search that the backend declares."""
-        kinds: list[Asked] = []
-        if backend.capabilities.dense is not None:
+        kinds: list[EngineQuery] = []
+        if backend.features.dense is not None:
             kinds.append(
                 lambda text, search: backend.dense(embed_model.get_query_embedding(text), search)
             )
-        if backend.capabilities.keyword is not None:
+        if backend.features.keyword is not None:
             kinds.append(backend.keyword)
         return kinds
 
-    def test_it_declares_a_search_that_finds_something(self, searches: list[Asked]) -> None:
+    def test_it_declares_a_search_that_finds_something(self, searches: list[EngineQuery]) -> None:
         assert searches
         for ask in searches:
             assert all(found_by(ask(text, Search(top_k=3))) for text in SAMPLE_QUERIES)
 
     @pytest.mark.parametrize("top_k", [1, 2, 3, _EVERYTHING, 10 * _EVERYTHING])
     def test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
-        self, searches: list[Asked], top_k: int
+        self, searches: list[EngineQuery], top_k: int
     ) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
@@ -95,13 +297,13 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 found = found_by(ask(text, Search(top_k=top_k)))
                 assert ids_of(found) == ids_of(everything)[:top_k]
 
-    def test_async_finds_what_sync_finds(self, searches: list[Asked]) -> None:
+    def test_async_finds_what_sync_finds(self, searches: list[EngineQuery]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 found = asyncio.run(arun(call(ask(text, Search(top_k=5)))))
                 assert_same(found, found_by(ask(text, Search(top_k=5))))
 
-    def test_nodes_come_back_whole(self, searches: list[Asked]) -> None:
+    def test_nodes_come_back_whole(self, searches: list[EngineQuery]) -> None:
         originals = {node.node_id: node for node in sample_nodes()}
         for ask in searches:
             for node in _nodes(found_by(ask(SAMPLE_QUERIES[0], Search(top_k=_EVERYTHING)))):
@@ -111,9 +313,9 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 assert node.ref_doc_id == original.ref_doc_id
 
     def test_scores_are_within_the_declared_range(
-        self, backend: Backend, searches: list[Asked]
+        self, backend: Backend, searches: list[EngineQuery]
     ) -> None:
-        ranges = [backend.capabilities.dense, backend.capabilities.keyword]
+        ranges = [backend.features.dense, backend.features.keyword]
         for ask, declared in zip(searches, filter(None, ranges), strict=True):
             for text in SAMPLE_QUERIES:
                 found = found_by(ask(text, Search(top_k=_EVERYTHING)))
@@ -122,7 +324,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
     def test_vector_search_finds_every_node_and_cosine_means_cosine(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        declared = backend.capabilities.dense
+        declared = backend.features.dense
         if declared is None:
             return
         embeddings = {node.node_id: node.embedding for node in sample_nodes(embed_model)}
@@ -135,7 +337,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 assert each.score == pytest.approx(expected, abs=1e-3)
 
     def test_keyword_search_finds_only_nodes_that_share_a_term(self, backend: Backend) -> None:
-        if backend.capabilities.keyword is None:
+        if backend.features.keyword is None:
             return
         everything = Search(top_k=_EVERYTHING)
         assert ids_of(found_by(backend.keyword("trains", everything))) == ["globex-travel"]
@@ -147,9 +349,10 @@ class BackendContract(BothSearchesContract, GroupingContract):
 
     @pytest.mark.parametrize("condition", SAMPLE_CONDITIONS.values(), ids=SAMPLE_CONDITIONS)
     def test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-        self, searches: list[Asked], condition: Condition
+        self, backend: Backend, searches: list[EngineQuery], condition: Condition
     ) -> None:
-        refused = self.refused.intersection(_operators(condition))
+        served = backend.features.operators
+        refused = served is not None and not served.issuperset(_operators(condition))
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 limited = _later(ask, text, Search(_EVERYTHING, condition))
@@ -163,7 +366,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
 
     @pytest.mark.parametrize("scope", [ACME, GLOBEX, Scope("acme", ["handbook"])], ids=repr)
     def test_a_scope_shows_what_belongs_to_it_and_only_that(
-        self, searches: list[Asked], scope: Scope
+        self, searches: list[EngineQuery], scope: Scope
     ) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
@@ -174,7 +377,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
                 found = found_by(ask(text, Search(_EVERYTHING, scope.condition, scope)))
                 assert set(ids_of(found)) == own
 
-    def test_no_match_gives_nothing(self, searches: list[Asked]) -> None:
+    def test_no_match_gives_nothing(self, searches: list[EngineQuery]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 assert found_by(ask(text, Search(5, _NOBODY.condition, _NOBODY))) == []
@@ -185,7 +388,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
         vector = embed_model.get_query_embedding("leave")
         dense = _later(lambda _, search: backend.dense(vector, search), "", Search(top_k=1))
         keyword = _later(backend.keyword, "leave", Search(top_k=1))
-        declared = backend.capabilities
+        declared = backend.features
         for kind, asked in ((declared.dense, dense), (declared.keyword, keyword)):
             if kind is None:
                 with pytest.raises(UnsupportedModeError):
@@ -196,7 +399,7 @@ class BackendContract(BothSearchesContract, GroupingContract):
     def test_an_embedding_of_another_dimension_is_refused(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        if backend.capabilities.dense is None:
+        if backend.features.dense is None:
             return
         longer = [*embed_model.get_query_embedding("leave"), 0.5]
         with pytest.raises(DimensionMismatchError):
@@ -210,12 +413,12 @@ class BackendContract(BothSearchesContract, GroupingContract):
         assert told["engine"] == backend.engine
 
 
-def _later(ask: Asked, text: str, search: Search) -> Callable[[], list[Found]]:
+def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Candidate]]:
     """The search as a function: a backend may refuse when it is asked or when it is run."""
     return lambda: found_by(ask(text, search))
 
 
-def _nodes(found: Sequence[Found]) -> list[BaseNode]:
+def _nodes(found: Sequence[Candidate]) -> list[BaseNode]:
     return [each.node for each in found]
 
 
@@ -234,3 +437,23 @@ def _operators(condition: Condition) -> Iterator[FilterOperator]:
                 yield from _operators(part)
         case Not(part):
             yield from _operators(part)
+
+
+T = TypeVar("T")
+
+
+def found_by(search: Call[T]) -> T:
+    """What a search finds."""
+    return run(call(search))
+
+
+def ids_of(found: Sequence[Candidate]) -> list[str]:
+    """The ids, in their order."""
+    return [each.node_id for each in found]
+
+
+def assert_same(first: Sequence[Candidate], second: Sequence[Candidate]) -> None:
+    """Fail unless both have the same nodes in the same order, with the same scores."""
+    assert ids_of(first) == ids_of(second)
+    scores = [each.score for each in second]
+    assert [each.score for each in first] == pytest.approx(scores)

@@ -5,15 +5,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.stages.algebra.fusion import Fusion, LegRanking
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stores.backend import Backend, Found, Search, fusing
-from llama_retrieval_ext.stores.native_fusion import LEGS, FusedSearch, NativeFusion
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, fusing
+from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 # Engines calculate in 32 bits.
 TOLERANCE = 1e-6
@@ -22,7 +21,7 @@ _BY_DISTRIBUTION = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchCase:
     """A hybrid search: what both legs look for, and which nodes count."""
 
     embedding: Sequence[float]
@@ -69,7 +68,7 @@ def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSe
             yield FusedSearch(fusion, pair, candidates)
 
 
-def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> None:
+def assert_fusion_agrees(backend: Backend, asked: SearchCase, how: FusedSearch) -> None:
     """Fail unless the engine's ranking is one that our fusion of both legs can give.
 
     Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
@@ -83,7 +82,7 @@ def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> No
     uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
     tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
     fused = run(call(fusing(backend).fused(asked.embedding, asked.text, asked.search, how)))
-    native = next(n for n in backend.capabilities.fusions if n.is_as(how.fusion, how.weights))
+    native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
     legs = [_dense(backend, asked), _keyword(backend, asked)]
     cuts = [how.candidates, math.inf if native.whole_keyword_leg else how.candidates]
     shares = [
@@ -111,11 +110,11 @@ def assert_fusion_agrees(backend: Backend, asked: Asked, how: FusedSearch) -> No
             assert total[id_].low <= worst + slack[id_], (id_, total[id_], worst, how)
 
 
-def _dense(backend: Backend, asked: Asked) -> list[Found]:
+def _dense(backend: Backend, asked: SearchCase) -> list[Candidate]:
     return run(call(backend.dense(asked.embedding, _all(asked.search))))
 
 
-def _keyword(backend: Backend, asked: Asked) -> list[Found]:
+def _keyword(backend: Backend, asked: SearchCase) -> list[Candidate]:
     return run(call(backend.keyword(asked.text, _all(asked.search))))
 
 
@@ -123,7 +122,9 @@ def _all(search: Search) -> Search:
     return replace(search, top_k=1_000)
 
 
-def _shares(leg: Sequence[Found], cut: float, how: FusedSearch, place: int) -> Mapping[str, Share]:
+def _shares(
+    leg: Sequence[Candidate], cut: float, how: FusedSearch, place: int
+) -> Mapping[str, Share]:
     """What a leg gives to all that may be among its candidates."""
     cut_leg = leg if cut == math.inf else leg[: int(cut)]
     by_score = [] if how.by_rank else _share_by_score(cut_leg, how, place)
@@ -146,7 +147,7 @@ def _shares(leg: Sequence[Found], cut: float, how: FusedSearch, place: int) -> M
 
 
 def _share_by_score(
-    leg: Sequence[Found], how: FusedSearch, place: int
+    leg: Sequence[Candidate], how: FusedSearch, place: int
 ) -> list[tuple[float, float]]:
     """Scores turned round, so that they rise, each with its share."""
     # Both legs, one of them empty: a weighted sum divides by the weights of all.
@@ -158,18 +159,18 @@ def _share_by_score(
     return [(-each.score, shares[each.node_id]) for each in leg]
 
 
-def _place(leg: Sequence[Found], found: Found) -> tuple[int, int]:
+def _place(leg: Sequence[Candidate], found: Candidate) -> tuple[int, int]:
     """How many are better, and how many at least as good."""
     near = TOLERANCE * max(1.0, abs(found.score))
     better = bisect_left(leg, -found.score - near, key=_falling)
     return better, bisect_right(leg, -found.score + near, key=_falling)
 
 
-def _falling(found: Found) -> float:
+def _falling(found: Candidate) -> float:
     return -found.score
 
 
-def _certain(legs: Sequence[Sequence[Found]], cuts: Sequence[float]) -> set[str]:
+def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[str]:
     """The nodes that are candidates whatever the order of equals."""
     return {
         each.node_id
@@ -179,5 +180,5 @@ def _certain(legs: Sequence[Sequence[Found]], cuts: Sequence[float]) -> set[str]
     }
 
 
-def _ids(found: Sequence[Found]) -> list[str]:
+def _ids(found: Sequence[Candidate]) -> list[str]:
     return [each.node_id for each in found]

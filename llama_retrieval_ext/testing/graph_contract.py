@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import Expansion, expand

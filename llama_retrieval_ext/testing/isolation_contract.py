@@ -15,12 +15,13 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import Condition, matches, parse_filters
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.corpus import ACME, GLOBEX
-from llama_retrieval_ext.testing.retriever_fixtures import (
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.testing.corpus import (
+    ACME,
     CORPUS_SIZE,
+    GLOBEX,
     RetrieverFixtures,
     assert_same_ranking,
 )

@@ -1,9 +1,325 @@
 """`RetrieverContract`: what every retriever of this package promises, as tests to inherit."""
+# ruff: noqa: D102 - the names of the tests say what they say
 
-from llama_retrieval_ext.testing.host_contract import HostContract
+import asyncio
+import copy
+import json
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools import RetrieverTool
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, Trace, node_ids, score_of
+from llama_retrieval_ext.testing.corpus import (
+    ACME,
+    CORPUS_SIZE,
+    GLOBEX,
+    RetrieverFixtures,
+    assert_same_ranking,
+    sample_nodes,
+)
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.ranking_contract import RankingContract
-from llama_retrieval_ext.testing.result_contract import ResultContract
+from llama_retrieval_ext.testing.with_pytest import pytest
+
+
+class RankingContract(RetrieverFixtures):
+    """A ranking: best first, bounded, unique, finite, repeatable; and nothing else is touched."""
+
+    def test_every_query_finds_something(self, retriever: Retriever) -> None:
+        assert all(retriever.retrieve(query) for query in self.queries)
+
+    @pytest.mark.parametrize("top_k", [1, 3, CORPUS_SIZE])
+    def test_there_are_at_most_top_k_hits(self, retriever: Retriever, top_k: int) -> None:
+        for query in self.queries:
+            assert 1 <= len(retriever.retrieve(Query(query, top_k=top_k))) <= top_k
+
+    def test_the_best_hit_comes_first_and_equal_scores_go_by_node_id(
+        self, retriever: Retriever
+    ) -> None:
+        for query in self.queries:
+            hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
+            keys = [(-score_of(hit), hit.node.node_id) for hit in hits]
+            assert keys == sorted(keys)
+
+    def test_no_node_comes_twice(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            found = node_ids(retriever.retrieve(Query(query, top_k=CORPUS_SIZE)))
+            assert len(set(found)) == len(found)
+
+    def test_scores_are_finite_numbers(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            for hit in retriever.retrieve(Query(query, top_k=CORPUS_SIZE)):
+                assert isinstance(hit.score, float)
+                assert math.isfinite(hit.score)
+
+    def test_every_hit_says_where_it_came_from(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            for hit in retriever.retrieve(query):
+                assert isinstance(hit, Hit)
+                assert hit.source
+
+    def test_the_same_question_gets_the_same_answer_twice(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            assert_same_ranking(retriever.retrieve(query), retriever.retrieve(query))
+
+    def test_text_bundle_and_query_get_the_same_answer(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            by_text = retriever.retrieve(query)
+            assert_same_ranking(by_text, retriever.retrieve(QueryBundle(query)))
+            assert_same_ranking(by_text, retriever.retrieve(Query(query)))
+
+    def test_async_gives_what_sync_gives(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            asynchronous = asyncio.run(retriever.aretrieve(query))
+            assert_same_ranking(retriever.retrieve(query), asynchronous)
+
+    def test_a_smaller_top_k_gives_the_beginning_of_a_larger(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            everything = retriever.retrieve(Query(query, top_k=CORPUS_SIZE))
+            few = retriever.retrieve(Query(query, top_k=2))
+            assert len(few) == min(2, len(everything))
+            if self.prefix_stable:
+                assert_same_ranking(few, everything[:2])
+
+    def test_a_top_k_beyond_the_corpus_gives_what_there_is(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            hits = retriever.retrieve(Query(query, top_k=CORPUS_SIZE * 100))
+            assert_same_ranking(hits, retriever.retrieve(Query(query, top_k=CORPUS_SIZE)))
+
+    @pytest.mark.parametrize("top_k", [0, -1])
+    def test_a_top_k_below_one_is_refused(self, retriever: Retriever, top_k: int) -> None:
+        with pytest.raises(ConfigurationError, match="top_k"):
+            retriever.search(self.queries[0], top_k=top_k)
+
+    def test_an_empty_corpus_gives_nothing(self, empty_retriever: Retriever) -> None:
+        for query in self.queries:
+            assert empty_retriever.retrieve(query) == []
+            assert asyncio.run(empty_retriever.aretrieve(query)) == []
+
+    @pytest.mark.parametrize("blank", ["", " ", "\n\t "])
+    def test_a_blank_query_gives_nothing(self, retriever: Retriever, blank: str) -> None:
+        assert retriever.retrieve(blank) == []
+        assert asyncio.run(retriever.aretrieve(blank)) == []
+
+    def test_a_query_of_ten_thousand_words_is_answered(self, retriever: Retriever) -> None:
+        words = " ".join(self.queries).split()
+        hits = retriever.retrieve(" ".join(words * (10_000 // len(words) + 1)))
+        assert hits
+        assert all(math.isfinite(score_of(hit)) for hit in hits)
+
+    def test_the_query_is_not_changed(self, retriever: Retriever) -> None:
+        for query in (
+            QueryBundle(self.queries[0]),
+            Query(self.queries[0], custom_embedding_strs=[self.queries[0]], context={"key": [1]}),
+        ):
+            before = copy.deepcopy(query)
+            retriever.retrieve(query)
+            asyncio.run(retriever.aretrieve(query))
+            retriever.search(query, top_k=2)
+            assert query == before
+
+    def test_nodes_come_back_as_they_went_in(self, retriever: Retriever) -> None:
+        originals = {node.node_id: node for node in sample_nodes()}
+        for query in self.queries * 2:
+            for hit in retriever.retrieve(query):
+                original = originals.get(hit.node.node_id)
+                if original is not None:
+                    assert hit.node.get_content() == original.text
+                    assert hit.node.metadata == original.metadata
+
+    def test_what_is_done_to_a_hit_does_not_show_in_the_next_answer(
+        self, retriever: Retriever
+    ) -> None:
+        first = retriever.retrieve(self.queries[0])
+        before = [(hit.node.node_id, hit.score) for hit in first]
+        for hit in first:
+            hit.score = 0.0
+        again = retriever.retrieve(self.queries[0])
+        assert [(hit.node.node_id, hit.score) for hit in again] == before
+
+    def test_its_representation_tells_what_it_is_and_stays_the_same(
+        self, retriever: Retriever
+    ) -> None:
+        before = repr(retriever)
+        retriever.retrieve(self.queries[0])
+        assert repr(retriever) == before
+        assert type(retriever).__name__ in before
+        assert " at 0x" not in before
+
+
+_HIT_KEYS = {
+    "chunk_id",
+    "text",
+    "score",
+    "metadata",
+    "knowledge_base_id",
+    "document_id",
+    "source",
+}
+
+
+class ResultContract(RetrieverFixtures):
+    """A search result: the hits of `retrieve`, with a trace and whatever is missing."""
+
+    def test_search_has_the_hits_of_retrieve(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            result = retriever.search(query)
+            assert_same_ranking(result.hits, retriever.retrieve(query))
+            assert (list(result), len(result), result.query) == (
+                result.hits,
+                len(result.hits),
+                query,
+            )
+
+    def test_asearch_has_the_hits_of_search(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            result = asyncio.run(retriever.asearch(query, top_k=3))
+            assert_same_ranking(result.hits, retriever.search(query, top_k=3).hits)
+
+    def test_a_whole_answer_is_not_degraded(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            assert retriever.search(query).degraded == ()
+            assert asyncio.run(retriever.asearch(query)).degraded == ()
+
+    def test_the_trace_says_what_ran_how_long_and_what_came_out(self, retriever: Retriever) -> None:
+        result = retriever.search(self.queries[0])
+        assert result.trace is not None
+        assert result.trace.name == retriever.name
+        assert result.trace.count == len(result.hits)
+        for part in _parts(result.trace):
+            assert part.name
+            assert part.error is None
+            assert part.duration_s is not None
+            assert 0 <= part.duration_s <= (result.trace.duration_s or 0)
+
+    def test_a_limit_on_the_time_does_not_change_the_answer(self, retriever: Retriever) -> None:
+        for query in self.queries:
+            limited = retriever.retrieve(Query(query, timeout_s=60))
+            assert_same_ranking(limited, retriever.retrieve(query))
+
+    def test_explain_has_the_same_hits_and_notes_the_best(self, retriever: Retriever) -> None:
+        result = retriever.explain(self.queries[0])
+        assert_same_ranking(result.hits, retriever.retrieve(self.queries[0]))
+        assert result.trace is not None
+        assert result.trace.notes["top"] == node_ids(result.hits[:5])
+        asynchronous = asyncio.run(retriever.aexplain(self.queries[0])).trace
+        assert asynchronous is not None
+        assert asynchronous.notes["top"] == result.trace.notes["top"]
+
+    def test_the_result_is_json_under_the_agreed_names(self, retriever: Retriever) -> None:
+        result = retriever.search(self.queries[0])
+        told = json.loads(json.dumps(result.to_dict()))
+        assert {"hits", "degraded", "trace"} <= told.keys()
+        assert len(told["hits"]) == len(result.hits)
+        for shown, hit in zip(told["hits"], result.hits, strict=True):
+            assert shown.keys() >= _HIT_KEYS
+            assert shown["chunk_id"] == hit.node.node_id
+            assert shown["text"] == hit.node.get_content()
+            assert shown["knowledge_base_id"] == hit.node.metadata.get("kb_id")
+            assert shown["document_id"] == hit.node.ref_doc_id
+
+
+def _parts(trace: Trace) -> Iterator[Trace]:
+    yield trace
+    for child in trace.children:
+        yield from _parts(child)
+
+
+_THREADS = 8
+
+
+class HostContract(RetrieverFixtures):
+    """It goes wherever a LlamaIndex retriever goes."""
+
+    def test_a_query_engine_answers_from_its_hits(self, retriever: Retriever) -> None:
+        engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
+        for query in self.queries:
+            expected = retriever.retrieve(query)
+            assert_same_ranking(engine.query(query).source_nodes, expected)
+            answer = asyncio.run(engine.aquery(query))
+            assert_same_ranking(answer.source_nodes, expected)
+
+    @pytest.mark.parametrize("use_async", [False, True])
+    def test_it_is_a_leg_of_a_fusion_of_llama_index(
+        self, retriever: Retriever, *, use_async: bool
+    ) -> None:
+        fusion = QueryFusionRetriever(
+            [retriever], llm=MockLLM(), num_queries=1, similarity_top_k=100, use_async=use_async
+        )
+        for query in self.queries:
+            expected = node_ids(retriever.retrieve(query))
+            assert sorted(node_ids(fusion.retrieve(query))) == sorted(expected)
+            assert sorted(node_ids(asyncio.run(fusion.aretrieve(query)))) == sorted(expected)
+
+    def test_it_is_a_tool_for_agents(self, retriever: Retriever) -> None:
+        tool = RetrieverTool.from_defaults(retriever, description="documents")
+        hits = retriever.retrieve(self.queries[0])
+        output = tool.call(self.queries[0])
+        assert_same_ranking(output.raw_output, hits)
+        assert hits[0].node.get_content() in output.content
+        asynchronous = asyncio.run(tool.acall(self.queries[0]))
+        assert_same_ranking(asynchronous.raw_output, hits)
+
+    def test_sync_calls_work_inside_a_running_loop(self, retriever: Retriever) -> None:
+        async def notebook_cell() -> list[list[NodeWithScore]]:
+            return [retriever.retrieve(query) for query in self.queries]
+
+        inside = asyncio.run(notebook_cell())
+        for query, hits in zip(self.queries, inside, strict=True):
+            assert_same_ranking(hits, retriever.retrieve(query))
+
+    def test_one_loop_after_another_may_ask_it(self, retriever: Retriever) -> None:
+        expected = retriever.retrieve(self.queries[0])
+        for _ in range(2):
+            assert_same_ranking(asyncio.run(retriever.aretrieve(self.queries[0])), expected)
+
+    def test_many_async_queries_at_once_do_not_get_in_each_others_way(
+        self, retriever: Retriever
+    ) -> None:
+        async def all_at_once() -> list[list[NodeWithScore]]:
+            return await asyncio.gather(*map(retriever.aretrieve, self.queries * 3))
+
+        for query, hits in zip(self.queries * 3, asyncio.run(all_at_once()), strict=True):
+            assert_same_ranking(hits, retriever.retrieve(query))
+
+    def test_it_works_under_uvloop(self, retriever: Retriever) -> None:
+        uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            hits = runner.run(retriever.aretrieve(self.queries[0]))
+        assert_same_ranking(hits, retriever.retrieve(self.queries[0]))
+
+    def test_threads_share_it_without_crossed_answers(self, retriever: Retriever) -> None:
+        asked = [
+            Query(text, scope=scope) for text in self.queries for scope in (ACME, GLOBEX, None)
+        ]
+        expected = [retriever.retrieve(query) for query in asked]
+
+        def in_thread(turn: int) -> list[tuple[int, list[NodeWithScore]]]:
+            places = [(turn + step) % len(asked) for step in range(len(asked))]
+            return [(place, retriever.retrieve(asked[place])) for place in places]
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            for answers in threads.map(in_thread, range(_THREADS)):
+                for place, hits in answers:
+                    assert_same_ranking(hits, expected[place])
+
+    def test_threads_with_scopes_of_their_own_do_not_meet(self, retriever: Retriever) -> None:
+        def tenants_seen(scope: Scope) -> set[object]:
+            bound = retriever.for_scope(scope)
+            hits = [hit for query in self.queries for hit in bound.retrieve(query)]
+            return {hit.node.metadata.get("tenant_id") for hit in hits}
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            seen = list(threads.map(tenants_seen, [ACME, GLOBEX] * _THREADS))
+        assert seen == [{"acme"}, {"globex"}] * _THREADS
 
 
 class RetrieverContract(RankingContract, ResultContract, IsolationContract, HostContract):
@@ -18,6 +334,6 @@ class RetrieverContract(RankingContract, ResultContract, IsolationContract, Host
 
     A retriever over nothing may be given as ``empty_retriever``. What a retriever legitimately
     differs in is said by the class attributes of
-    `llama_retrieval_ext.testing.retriever_fixtures.RetrieverFixtures`.
+    `llama_retrieval_ext.testing.corpus.RetrieverFixtures`.
 
     """

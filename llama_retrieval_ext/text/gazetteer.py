@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.text.cjk import starts_cjk
-from llama_retrieval_ext.text.simplified import simplified
+from llama_retrieval_ext.text.segmentation import starts_cjk
+from llama_retrieval_ext.text.traditional_chinese import simplified
 
 _EXTRA: Final = "graph"
 # A name is compared with the text if it shares this part of its pairs of characters with it.

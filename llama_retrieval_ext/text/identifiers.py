@@ -4,7 +4,7 @@ import re
 from itertools import accumulate
 from typing import Final
 
-from llama_retrieval_ext.text.pieces import CONNECTORS
+from llama_retrieval_ext.text.segmentation import CONNECTORS
 
 _UPPER: Final = "A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я"
 _LOWER: Final = rf"[^{_UPPER}\d_,{CONNECTORS}]"

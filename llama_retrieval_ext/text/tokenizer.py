@@ -6,14 +6,31 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyser import Analyser
-from llama_retrieval_ext.text.cjk import has_cjk
+from llama_retrieval_ext.text.analyzer import Analyser, check_language
 from llama_retrieval_ext.text.identifiers import without_possessive
-from llama_retrieval_ext.text.normal import normal
-from llama_retrieval_ext.text.pieces import pieces
-from llama_retrieval_ext.text.segment import chinese_segmenter
-from llama_retrieval_ext.text.stemming import check_language
-from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.normalization import normal
+from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
+
+# The closed word classes that queries are full of. Question words matter most: they are rare in
+# documents, so BM25 would weigh them as if they told documents apart. Negations are in: a bag of
+# words cannot say what is not. Left out are "if" and "while", which questions about code are about,
+# and words that are also names or nouns ("may", "will", "might", "must").
+# fmt: off
+ENGLISH_STOP_WORDS: Final = frozenset({
+    # articles, conjunctions, prepositions, particles
+    "a", "an", "the", "and", "or", "but", "of", "at", "by", "for", "from", "in", "into", "on", "to",
+    "with", "as", "so", "than", "then", "such", "about", "no", "nor", "not",
+    # auxiliaries
+    "am", "are", "be", "been", "being", "can", "could", "did", "do", "does", "had", "has", "have",
+    "is", "should", "was", "were", "would",
+    # question words
+    "how", "what", "when", "where", "which", "who", "whom", "whose", "why",
+    # pronouns and determiners
+    "i", "me", "my", "we", "us", "our", "you", "your", "he", "him", "his", "she", "her", "it",
+    "its", "they", "them", "their", "this", "that", "these", "those", "there", "here",
+})
+# fmt: on
+
 
 StopWords: TypeAlias = Literal["english", "none"] | tuple[str, ...]
 

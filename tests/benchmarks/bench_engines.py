@@ -13,17 +13,16 @@ from pathlib import Path
 import numpy as np
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stages.algebra.fusion import Fusion
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stores.backend import Backend
-from llama_retrieval_ext.stores.native_fusion import LEGS
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.pushdown import LEGS
+from llama_retrieval_ext.stores.open import backend_for
 from tests.benchmarks.ratio import compare
 
 NODES = 10_000
@@ -100,7 +99,7 @@ def qdrant() -> Iterator[Opened]:
 @contextmanager
 def milvus() -> Iterator[Opened]:
     """Milvus Lite in a file, and its client."""
-    from llama_retrieval_ext.stores.milvus.opening import open_milvus  # noqa: PLC0415
+    from llama_retrieval_ext.stores.milvus.open import open_milvus  # noqa: PLC0415
     from llama_retrieval_ext.stores.milvus.schema import DENSE  # noqa: PLC0415
 
     with (
@@ -128,7 +127,7 @@ def elasticsearch() -> Iterator[Opened]:
     """A real Elasticsearch, and its client."""
     from elasticsearch import Elasticsearch  # noqa: PLC0415
 
-    from llama_retrieval_ext.stores.elasticsearch.opening import (  # noqa: PLC0415
+    from llama_retrieval_ext.stores.elasticsearch.open import (  # noqa: PLC0415
         open_elasticsearch,
     )
     from tests.servers.elasticsearch import URL_VARIABLE, start  # noqa: PLC0415
@@ -175,7 +174,7 @@ ENGINES = {
 
 def native_fusion(backend: Backend) -> Fusion:
     """The fusion by rank if the engine has it, else the one by scores that it has."""
-    native = backend.capabilities.fusions
+    native = backend.features.fusions
     if any(each.is_as(RRF(), (1.0, 1.0)) for each in native):
         return RRF()
     scales = native[0].scales or (Normalisation.NONE, Normalisation.NONE)

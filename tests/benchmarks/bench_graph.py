@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
@@ -26,6 +25,7 @@ from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"

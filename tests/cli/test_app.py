@@ -34,7 +34,16 @@ def test_help_is_plain_text(run: Run, command: str) -> None:
 
 def test_help_of_search_has_the_grammar_of_filters(run: Run) -> None:
     told = " ".join(run("search", "--help").stdout.split())
-    for notation in ("key=value", "key!=value", "key>=value", "key<value", "key~part"):
+    for notation in (
+        "key=value",
+        "key!=value",
+        "key>=value",
+        "key<value",
+        "key~part",
+        "in (",
+        "or",
+        "not",
+    ):
         assert notation in told
 
 
@@ -75,3 +84,9 @@ def test_help_does_not_import_llama_index() -> None:
 def test_program_is_installed() -> None:
     (found,) = entry_points(group="console_scripts", name="llama-retrieval")
     assert found.load() is main
+
+
+def test_module_runs_the_program() -> None:
+    command = [sys.executable, "-m", "llama_retrieval_ext", "--version"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert finished.stdout == f"llama-retrieval {__version__}\n"

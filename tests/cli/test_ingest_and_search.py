@@ -10,7 +10,7 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -56,10 +56,57 @@ def test_knowledge_base_inside_the_folder_is_not_ingested(run: Run, handbook: Pa
 def test_bad_file_is_named_and_the_rest_goes_in(run: Run, tmp_path: Path, handbook: Path) -> None:
     (handbook / "broken.pdf").write_bytes(b"not a pdf")
     finished = run("ingest", handbook, tmp_path / "missing.txt", "--kb", f"embedded:{tmp_path}/kb")
-    assert finished.returncode == 0
+    assert finished.returncode == 3
     assert "3 added" in finished.stdout
+    assert "2 files left out" in finished.stdout
     assert "broken.pdf" in finished.stderr
     assert "missing.txt: it does not exist" in finished.stderr
+
+
+def test_excluded_files_are_not_left_out_by_error(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", handbook, "--kb", url, "--exclude", "*.png", "--exclude", "lunch*")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "2 added" in finished.stdout
+    included = run("ingest", handbook, "--kb", url, "--include", "*.md", "--include", "年*")
+    assert "2 unchanged" in included.stdout
+
+
+def test_knowledge_base_in_memory_is_refused_before_files_are_lost(
+    run: Run, handbook: Path
+) -> None:
+    finished = run("ingest", handbook, "--kb", "embedded::memory:")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "embedded:./kb" in finished.stderr
+
+
+class InterruptedEmbedding(FakeEmbedding):
+    """As if Ctrl-C were pressed while the second batch of documents is embedded."""
+
+    is_interrupted: bool = True
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        if self.is_interrupted and len(self.calls) >= 64:
+            raise KeyboardInterrupt
+        return super()._get_text_embeddings(texts)
+
+
+def test_interruption_says_what_is_in_and_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(100):
+        (files / f"{number}.txt").write_text(f"number {number}")
+    model = InterruptedEmbedding()
+    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: model)
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", files, "--kb", url)
+    assert finished.returncode == 130
+    assert finished.stderr.startswith(f"interrupted: 64 documents in {url}; run the same command")
+    model.is_interrupted = False
+    assert "36 added, 0 updated, 64 unchanged" in run("ingest", files, "--kb", url).stdout
 
 
 def test_nothing_to_add_is_an_error_and_makes_no_knowledge_base(run: Run, tmp_path: Path) -> None:
@@ -80,7 +127,7 @@ def test_file_that_became_empty_is_no_longer_found(run: Run, url: str, handbook:
 def test_many_bad_files_are_counted(run: Run, tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"{number}.bin").write_bytes(b"\xff")
-    finished = run("ingest", tmp_path, "--kb", "embedded::memory:")
+    finished = run("ingest", tmp_path, "--kb", f"embedded:{tmp_path / 'kb'}")
     assert "left out 10 more" in finished.stderr
     assert len([line for line in finished.stderr.splitlines() if line]) == 22
 
@@ -111,13 +158,11 @@ def test_the_commands_are_the_same_on_other_engines(
     assert best(run, "annual leave", "--kb", url)[0] == "leave.md"
 
 
-def test_table_shows_rank_score_document_and_text(run: Run, url: str) -> None:
-    lines = run("search", "annual leave", "--kb", url, "--mode", "keyword").stdout.splitlines()
-    assert lines[0].split() == ["score", "document", "text"]
-    assert lines[1].split()[0] == "1"
-    assert "leave.md" in lines[1]
-    assert "Every employee has" in lines[1]
-    assert "\x1b" not in "".join(lines)
+@pytest.mark.parametrize("query", ["", "  "])
+def test_empty_query_is_refused(run: Run, url: str, query: str) -> None:
+    finished = run("search", query, "--kb", url)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "the query is empty" in finished.stderr
 
 
 def test_no_match_is_no_error(run: Run, url: str) -> None:
@@ -134,12 +179,41 @@ def test_filter_narrows_the_hits(run: Run, url: str) -> None:
     assert sorted(names) == ["lunch.txt", "年假.txt"]
     two = ["--filter", "file_name~TXT", "--filter", 'file_name!="lunch.txt"']
     assert best(run, "leave", "--kb", url, "--mode", "vector", *two) == ["年假.txt"]
+    either = "file_name=lunch.txt or not file_name in (leave.md, lunch.txt)"
+    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", either)
+    assert sorted(names) == ["lunch.txt", "年假.txt"]
 
 
 def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
     finished = run("search", "leave", "--kb", url, "--filter", "file_name")
     assert finished.returncode == 1
     assert "KEY=VALUE" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("file=leave.md", "none of 3 passages looked at has the key 'file'; did you mean 'file_"),
+        ("zeppelin=1", "has the key 'zeppelin'; there are: file_name, file_path\n"),
+        ("file_name=1", "file_name is text in 3 of 3 passages that have it; you wrote a number: "),
+        ("lang=zh or file_name>1", "has the key 'lang'"),
+    ],
+)
+def test_filter_that_matches_nothing_is_explained(
+    run: Run, url: str, option: str, hint: str
+) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", option)
+    assert (finished.returncode, finished.stdout) == (0, "no hits\n")
+    assert finished.stderr.startswith("hint: ")
+    assert hint in finished.stderr
+    as_json = run("search", "leave", "--kb", url, "--filter", option, "--json")
+    assert json.loads(as_json.stdout)["hits"] == []
+    assert hint in as_json.stderr
+
+
+def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, url: str) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", "file_name=x and not lang=zh")
+    assert (finished.stdout, finished.stderr) == ("no hits\n", "")
 
 
 def test_explain_shows_what_ran_and_what_each_leg_gave(run: Run, url: str) -> None:
@@ -151,8 +225,9 @@ def test_explain_shows_what_ran_and_what_each_leg_gave(run: Run, url: str) -> No
     assert "keyword" in told
 
 
-def test_json_has_contributions_and_trace(run: Run, url: str) -> None:
+def test_json_has_query_contributions_and_trace(run: Run, url: str) -> None:
     result = json.loads(run("search", "年假", "--kb", url, "--json").stdout)
+    assert result["query"] == "年假"
     legs = {part["leg"] for part in result["hits"][0]["contributions"]}
     assert legs == {"vector", "keyword"}
     assert result["trace"]["duration_ms"] > 0
@@ -191,9 +266,11 @@ def test_one_that_requires_a_scope_is_used_with_one_only(
     bare = run("ingest", handbook, "--kb", url, "--require-scope")
     assert (bare.returncode, "--tenant" in bare.stderr) == (1, True)
     assert run("ingest", handbook, "--kb", url, "--require-scope", *acme).returncode == 0
-    for command in (("search", "leave"), ("ingest", handbook), ("ingest", handbook, *acme)):
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url, *acme).stdout
+    assert "yes" in run("info", "--kb", url).stdout
+    for command in (("search", "leave"), ("ingest", handbook), ("list",), ("delete", "x")):
         refused = run(*command, "--kb", url)
-        assert (refused.returncode, "--require-scope" in refused.stderr) == (1, True)
+        assert (refused.returncode, "--tenant" in refused.stderr) == (1, True)
     assert best(run, "annual leave", "--kb", url, *acme)[0] == "leave.md"
     assert best(run, "annual leave", "--kb", url, "--tenant", "globex") == []
 

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.cli.comparison import best_passages, compare
 from llama_retrieval_ext.cli.demonstration import samples
-from llama_retrieval_ext.cli.program import five_lines
-from llama_retrieval_ext.cli.quickstart import QUESTIONS
+from llama_retrieval_ext.cli.quickstart import QUESTIONS, best_passages, compare, five_lines
+from tests.ingest.test_readers import write_pdf
 
 Shown = subprocess.CompletedProcess[str]
 Run = Callable[..., Shown]
@@ -54,7 +54,11 @@ def test_table_has_rank_and_score_of_each_retriever(kb: KnowledgeBase) -> None:
     ]
     first = next(comparison.rows())
     assert first[3].split()[0] == "1"
-    assert all(cell == "-" or len(cell.split()) == 2 for cell in first[1:])
+    assert all(cell.split() == ["-"] or len(cell.split()) == 2 for cell in first[1:])
+
+
+def test_missing_rank_is_explained(shown: Shown) -> None:
+    assert '"-" means that the document is not among the first 10 passages' in shown.stdout
 
 
 def test_best_document_of_every_retriever_has_a_row(kb: KnowledgeBase) -> None:
@@ -122,10 +126,71 @@ def test_five_lines_for_several_paths_read_all_of_them(
     assert len(program.splitlines()) == 5
 
 
-def test_own_files_without_a_question_and_nobody_there(run: Run, handbook: Path) -> None:
+def test_own_files_without_a_question_are_not_indexed_for_nothing(
+    run: Run, handbook: Path, tmp_path: Path
+) -> None:
     finished = run("quickstart", handbook)
-    assert finished.returncode == 0
-    assert "--ask" in finished.stdout
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "--ask" in finished.stderr
+    url = f"embedded:{tmp_path / 'kb'}"
+    kept = run("quickstart", handbook, "--kb", url)
+    assert kept.returncode == 0
+    assert "3 added" in kept.stdout
+    assert f"llama-retrieval search QUESTION --kb {url}" in kept.stdout
+
+
+@pytest.mark.parametrize("paths", [(), ("handbook",)])
+def test_empty_question_is_refused(run: Run, paths: tuple[str, ...]) -> None:
+    finished = run("quickstart", *paths, "--ask", "lunch", "--ask", " ")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "--ask is empty" in finished.stderr
+
+
+def test_samples_are_not_added_to_other_documents(
+    run: Run, handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    asked = run("quickstart", "--kb", url, "--ask", "annual leave")
+    assert asked.returncode == 0, asked.stderr
+    assert f"{url} holds 3 documents; the samples are not added" in asked.stdout
+    assert "leave.md" in asked.stdout
+    exec("\n".join(asked.stdout.rstrip().splitlines()[-5:]), {})
+    assert "25 days" in capsys.readouterr().out
+    refused = run("quickstart", "--kb", url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "--ask" in refused.stderr
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+    assert "python/" not in run("search", "exception", "--kb", url).stdout
+
+
+def test_samples_that_are_there_are_used_again(run: Run, tmp_path: Path) -> None:
+    again = ("quickstart", "--kb", f"embedded:{tmp_path / 'kb'}")
+    assert "367 added" in run(*again, "--ask", "tuple").stdout
+    finished = run(*again)
+    assert "367 unchanged" in finished.stdout
+    assert QUESTIONS[0] in finished.stdout
+
+
+def test_five_lines_work_on_every_kind_of_file_that_the_quickstart_reads(
+    run: Run, handbook: Path
+) -> None:
+    write_pdf(handbook / "rules.pdf", "Exits must be marked.")
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["name", "role"])
+    workbook.active.append(["Ann", "welder"])
+    workbook.save(handbook / "staff.xlsx")
+    (handbook / "通知.txt").write_bytes("会议改到星期五下午三点。".encode("gb18030"))
+    (handbook / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    finished = run("quickstart", handbook, "--ask", "会议改到星期几", "--ask", "welder")
+    assert finished.returncode == 3
+    assert "1 file left out" in finished.stdout
+    assert "logo.png" in finished.stderr
+    program = "\n".join(finished.stdout.rstrip().splitlines()[-5:])
+    command = [sys.executable, "-c", program]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert printed.returncode == 0, printed.stderr
+    assert "星期五" in printed.stdout
 
 
 class Somebody(io.StringIO):

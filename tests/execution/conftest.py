@@ -9,18 +9,18 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType, TextNode
 
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, as_hit, ordered
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import HangingRetriever
+from llama_retrieval_ext.results import Hit, SearchResult, as_hit, ordered
+from llama_retrieval_ext.testing.fakes import HangingRetriever
 
 Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]
 
 
-class Fused(Retriever):
+class FusionRetriever(Retriever):
     """The smallest composite: every leg is asked, the best score of a node counts."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Embedded(Retriever):
 
 
 @pytest.fixture
-def fused() -> type[Fused]:
-    return Fused
+def fused() -> type[FusionRetriever]:
+    return FusionRetriever
 
 
 @pytest.fixture

@@ -1,20 +1,27 @@
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
 
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -174,3 +181,45 @@ def test_a_foreign_leg_with_a_score_that_is_no_number_is_left_out_and_reported(
     result = search(fused(odd, FakeRetriever([("c", 0.9)])), "query")
     assert node_ids(result.hits) == ["c"]
     assert "node 'a' has the score" in result.degraded[0].reason
+
+
+class BlockingClientOnly(SimpleVectorStore):
+    """As LlamaIndex's Qdrant and Milvus stores are without their async client."""
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        raise ValueError("the async client is not initialised")
+
+
+def test_f6_a_store_with_a_blocking_client_only_answers_in_a_thread(
+    fused: Composite, search: Search
+) -> None:
+    model, store = FakeEmbedding(), BlockingClientOnly()
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(sample_nodes(model), storage_context=context, embed_model=model)
+    result = search(fused(index.as_retriever(similarity_top_k=3)), "annual leave")
+    assert len(result.hits) == 3
+    assert result.degraded == ()
+    ours = VectorRetriever(index, embed_model=model, top_k=3)
+    assert node_ids(search(ours, "annual leave").hits) == node_ids(result.hits)
+
+
+def test_b7_a_retriever_that_names_its_parameter_otherwise_answers(
+    fused: Composite, search: Search
+) -> None:
+    class Otherwise(FakeRetriever):
+        def _retrieve(self, q: QueryBundle) -> list[NodeWithScore]:
+            return super()._retrieve(q)
+
+        async def _aretrieve(self, q: QueryBundle) -> list[NodeWithScore]:
+            return super()._retrieve(q)
+
+    result = search(fused(Otherwise([("a", 0.5)])), "query")
+    assert node_ids(result.hits) == ["a"]
+    assert result.degraded == ()
+
+
+def test_a_retriever_whose_source_is_down_is_called_once(fused: Composite, search: Search) -> None:
+    down = FakeAsyncRetriever(error=ConnectionError("down"))
+    result = search(fused(down, FakeRetriever([("a", 0.5)])), "query")
+    assert [part.reason for part in result.degraded] == ["ConnectionError: down"]
+    assert len(down.calls) == 1

@@ -13,14 +13,14 @@ from llama_retrieval_ext.errors import (
     ExecutionError,
     TooFewLegsError,
 )
+from llama_retrieval_ext.execution.context import Context, Session
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.effects import Call, Plan, Sleep, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import (
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,
     HangingRetriever,
@@ -249,7 +249,7 @@ def test_an_answer_in_time_is_whole(fused: Composite) -> None:
 
 
 def test_a_task_is_due_a_little_before_what_it_belongs_to() -> None:
-    outer = Frame(Session()).within(1.0)
+    outer = Context(Session()).within(1.0)
     inner = outer.within(None)
     assert outer.deadline is not None
     assert inner.deadline is not None
@@ -258,13 +258,13 @@ def test_a_task_is_due_a_little_before_what_it_belongs_to() -> None:
 
 
 def test_without_a_limit_there_is_no_deadline() -> None:
-    frame = Frame(Session()).within(None)
+    frame = Context(Session()).within(None)
     frame.check_time()
     assert frame.remaining_s() is None
 
 
 def test_a_deadline_that_has_passed_leaves_no_time() -> None:
-    frame = Frame(Session(), deadline=time.monotonic() - 1)
+    frame = Context(Session(), deadline=time.monotonic() - 1)
     assert frame.remaining_s() == 0
     assert frame.within(None).remaining_s() == 0
     with pytest.raises(DeadlineExceededError):

@@ -4,15 +4,14 @@ from threading import Event
 
 import pytest
 
-from llama_retrieval_ext.execution.degraded import RetrievalDegradedEvent, note_degraded
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.context import RetrievalDegradedEvent, note_degraded
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-from llama_retrieval_ext.testing.recording import Recording, recorded
-from llama_retrieval_ext.trace import Degradation
+from llama_retrieval_ext.results import Degradation, Hit
+from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.testing.instrumentation import Recording, recorded
 
 Composite = Callable[..., Retriever]
 

@@ -2,17 +2,20 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from llama_index.core import VectorStoreIndex
+from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -163,3 +166,57 @@ def test_outside_an_answer_it_embeds_all_the_same() -> None:
     model = FakeEmbedding(dim=4)
     assert next(iter(embed(Query("leave"), model))) is not None  # a plan, driven by hand
     assert run(embed(Query("leave"), model)) == model.get_query_embedding("leave")
+
+
+def index_over(model: FakeEmbedding) -> VectorStoreIndex:
+    return VectorStoreIndex(nodes=sample_nodes(model), embed_model=model)
+
+
+def test_f8_vector_retrievers_of_llama_index_share_one_embedding_a_text(
+    embedded: Embedded, search: Search
+) -> None:
+    model = FakeEmbedding(delay_s=0.01)
+    index = index_over(model)
+    legs = [Leg("ours", embedded(model))]
+    legs += [Leg(f"theirs {n}", index.as_retriever(similarity_top_k=n)) for n in (1, 2)]
+    before = len(model.calls)
+
+    class Asking(Retriever):
+        def _plan(self, query: Query) -> Plan[list[Hit]]:
+            answers = yield from ask([Ask(leg, Query(text)) for text in "abcd" for leg in legs])
+            assert all(answers)
+            return []
+
+    assert search(Asking(top_k=1), "query").degraded == ()
+    assert sorted(model.calls[before:]) == ["a", "b", "c", "d"]
+
+
+def test_f9_an_embedding_never_reaches_a_vector_retriever_of_another_model(
+    fused: Composite, search: Search
+) -> None:
+    small, large = FakeEmbedding(dim=8), FakeEmbedding(dim=16)
+    legs = [index_over(model).as_retriever(similarity_top_k=3) for model in (small, large)]
+    before = [len(model.calls) for model in (small, large)]
+    query = QueryBundle("annual leave")
+    result = search(fused(*legs, *legs), query)
+    assert result.degraded == ()
+    assert query.embedding is None
+    calls = [model.calls[n:] for model, n in zip((small, large), before, strict=True)]
+    assert calls == [["annual leave"], ["annual leave"]]
+
+
+def test_a_vector_retriever_that_a_user_changed_embeds_for_itself(
+    fused: Composite, search: Search
+) -> None:
+    class Shouts(VectorIndexRetriever):
+        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            return super()._retrieve(QueryBundle(query_bundle.query_str.upper()))
+
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            return await super()._aretrieve(QueryBundle(query_bundle.query_str.upper()))
+
+    model = FakeEmbedding()
+    leg = Shouts(index_over(model))
+    before = len(model.calls)
+    assert search(fused(leg), "annual leave").hits
+    assert model.calls[before:] == ["ANNUAL LEAVE"]

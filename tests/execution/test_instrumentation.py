@@ -3,19 +3,20 @@ from collections.abc import Callable
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.retrieval import (
     RetrievalEndEvent,
     RetrievalStartEvent,
 )
 from llama_index.core.schema import QueryType
 
+from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeAsyncRetriever, FakeRetriever
-from llama_retrieval_ext.testing.recording import Recording, SeenSpan, recorded
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.instrumentation import Recording, SeenSpan, recorded
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -90,6 +91,36 @@ def test_every_retrieval_that_starts_is_told_to_end(fused: Composite, search: Se
         and str(event.str_or_query_bundle) == text
     ]
     assert told.count(RetrievalStartEvent) == told.count(RetrievalEndEvent) == 4
+
+
+def test_b9_a_retrieval_that_fails_is_ended_once_a_level(fused: Composite, search: Search) -> None:
+    text = "a query of a test that fails"
+    inner = fused(FakeRetriever(error=OSError("down")))
+    outer = fused(Leg("inner", inner, required=True))
+    with recorded() as recording, pytest.raises(TooFewLegsError):
+        search(outer, text)
+    for level in (outer, inner):
+        (span,) = spans_of(recording, level)
+        events = [event for event in recording.events if event.span_id == span.id_]
+        kinds = (RetrievalStartEvent, ExceptionEvent, RetrievalEndEvent)
+        assert [type(event) for event in events if isinstance(event, kinds)] == [*kinds]
+        (ended,) = (event for event in events if isinstance(event, RetrievalEndEvent))
+        assert (str(ended.str_or_query_bundle), ended.nodes) == (text, [])
+        assert span.ended
+
+
+def test_b9_a_retrieval_that_is_cancelled_is_ended(fused: Composite) -> None:
+    retriever = fused(FakeAsyncRetriever(delay_s=10))
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(retriever.aretrieve("a query that is cancelled"), 0.05)
+
+    with recorded() as recording:
+        asyncio.run(give_up())
+    (span,) = spans_of(recording, retriever)
+    ended = [event for event in recording.events if isinstance(event, RetrievalEndEvent)]
+    assert span.id_ in {event.span_id for event in ended}
 
 
 def test_the_embedding_belongs_to_the_leg_that_computes_it(

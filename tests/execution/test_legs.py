@@ -18,13 +18,13 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.breaker import CircuitBreaker
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import SearchResult, node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import (
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.testing.fakes import (
     FakeAsyncRetriever,
     FakeRetriever,
     FlakyRetriever,
@@ -209,7 +209,7 @@ def test_a_mistake_is_never_swallowed_nor_tried_again(
 
 def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search) -> None:
     retriever = down()
-    leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, rest_s=60))
+    leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, reset_s=60))
     composite = fused(leg, works())
     for _ in range(4):
         result = search(composite, "query")
@@ -221,7 +221,7 @@ def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search
 def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
     now = [0.0]
     flaky = FlakyRetriever([("b", 0.4)], failures=2)
-    breaker = CircuitBreaker(failures=2, rest_s=60, clock=lambda: now[0])
+    breaker = CircuitBreaker(failures=2, reset_s=60, clock=lambda: now[0])
     composite = fused(Leg("flaky", flaky, breaker=breaker), works())
     answers = []
     for now[0] in (0, 1, 2, 70, 71):

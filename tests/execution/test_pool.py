@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from llama_retrieval_ext.execution.pool import DaemonPool
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
+from llama_retrieval_ext.execution.drivers import DaemonPool
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.testing.fakes import FakeRetriever
 
 Composite = Callable[..., Retriever]
 
@@ -93,7 +93,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     done = script(
         """
         import os
-        from llama_retrieval_ext.execution.pool import pool
+        from llama_retrieval_ext.execution.drivers import pool
         assert pool.submit(lambda: 1).result(5) == 1  # its thread is idle, and stays behind
         child = os.fork()
         if child == 0:
@@ -109,7 +109,7 @@ def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program() -> None
     done = script(
         """
         import threading
-        from llama_retrieval_ext.execution.pool import pool
+        from llama_retrieval_ext.execution.drivers import pool
         begun = threading.Event()
         pool.submit(lambda: begun.set() or threading.Event().wait())
         print(begun.wait(5))

@@ -31,13 +31,13 @@ def test_reports_come_in_order_and_the_result_comes_last() -> None:
 def test_a_report_comes_when_it_is_made() -> None:
     def slow(report: Report) -> str:
         report("early")
-        assert heard.wait(10)
+        assert reporting.wait(10)
         return "late"
 
-    heard = Event()
+    reporting = Event()
     reports = stream(slow)
     assert next(reports) == "early"
-    heard.set()
+    reporting.set()
     assert next(reports) == "late"
 
 

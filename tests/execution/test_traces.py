@@ -7,17 +7,14 @@ import pytest
 from llama_index.core.schema import NodeWithScore, QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
+from llama_retrieval_ext.execution.context import Context, Session, current_context, entered, step
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan, Task, Together
-from llama_retrieval_ext.execution.frame import Frame, Session, current_frame, entered
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.execution.steps import step
+from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, SearchResult
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.results import Hit, SearchResult, Trace
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -151,11 +148,11 @@ class GoesOn(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         yield from step("hangs", call(self.released.wait))
-        frame = current_frame()
+        frame = current_context()
         assert frame is not None
         assert frame.trace is not None
         frame.trace.notes["late"] = True
-        with entered(Frame(Session(), trace=frame.trace)):  # without the deadline
+        with entered(Context(Session(), trace=frame.trace)):  # without the deadline
             yield from step("more", call(self.ended.set))
         return []
 
@@ -172,11 +169,11 @@ def test_a_leg_that_was_given_up_does_not_change_the_trace_later(fused: Composit
 
 
 def test_plain_retrieval_keeps_no_trace(fused: Composite) -> None:
-    frames: list[Frame | None] = []
+    frames: list[Context | None] = []
 
     class Looks(Stepwise):
         def _look_up(self) -> list[NodeWithScore]:
-            frames.append(current_frame())
+            frames.append(current_context())
             return []
 
     retriever = fused(Looks())
@@ -189,7 +186,7 @@ def test_after_an_answer_no_frame_is_left(fused: Composite, search_anywhere: Sea
     search_anywhere(fused(FakeRetriever()), "query")
     with pytest.raises(TooFewLegsError):
         search_anywhere(fused(FakeRetriever(error=OSError("down"))), "query")
-    assert current_frame() is None
+    assert current_context() is None
 
 
 def test_a_step_outside_an_answer_is_the_plan_itself() -> None:

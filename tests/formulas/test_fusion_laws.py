@@ -11,8 +11,8 @@ from llama_retrieval_ext.formulas.borda import borda_count
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
 from llama_retrieval_ext.formulas.consensus import in_at_least
-from llama_retrieval_ext.formulas.order import ranked
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.scores import ranked
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
 from tests.quick import examples
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.scores import ranked
 from tests.quick import examples
 
 

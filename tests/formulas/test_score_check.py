@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from llama_retrieval_ext.errors import ScoreError
-from llama_retrieval_ext.formulas.score_check import check_scores
+from llama_retrieval_ext.formulas.scores import check_scores
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from functools import reduce
 from itertools import permutations
 from operator import add
 
-from llama_retrieval_ext.formulas.sum_of_legs import sum_of_legs
+from llama_retrieval_ext.formulas.scores import sum_of_legs
 
 
 def test_ids_missing_from_a_leg_get_nothing_from_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import SERVERS, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url

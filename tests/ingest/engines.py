@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from llama_retrieval_ext.stores.opening import open_store
+from llama_retrieval_ext.stores.open import open_store
 from tests.servers.given import collection_url
 
 ENGINES = ["embedded", "qdrant", "milvus", "elasticsearch"]

@@ -19,17 +19,17 @@ from functools import partial
 
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_retrieval_ext.ingest import place
+from llama_retrieval_ext.ingest import storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 DOCUMENTS = [f"d{number}" for number in range(6)]
 
 
 def expected(ref: str, version: int) -> dict[str, str]:
     """Texts by node id: some ids come and go from version to version, and some stay."""
-    place = DOCUMENTS.index(ref)
-    numbers = range((version + place) % 3, (version + place) % 3 + 4)
+    storage = DOCUMENTS.index(ref)
+    numbers = range((version + storage) % 3, (version + storage) % 3 + 4)
     return {f"{ref}-{n}": f"leave in version {version}, part {n}" for n in numbers}
 
 
@@ -47,7 +47,7 @@ def nodes(version: int) -> list[TextNode]:
 
 
 def opened(url: str) -> KnowledgeBase:
-    place._PATIENCE_S = 0.0  # whoever wrote before is dead
+    storage._PATIENCE_S = 0.0  # whoever wrote before is dead
     return KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=8))
 
 

@@ -16,14 +16,15 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.copying import copy_knowledge_base
+from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.location import Location
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.opening import open_store
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
 from tests.ingest.conftest import PickyEmbedding
 from tests.ingest.engines import SERVERS, place
 
@@ -59,13 +60,14 @@ def fill(url: str, model: FakeEmbedding, **options: Any) -> None:
 
 def answers(url: str, model: FakeEmbedding, **options: Any) -> list[list[tuple[str, str]]]:
     """Ids and texts of hits, by vector and by keyword, for each scope."""
+    kinds: list[tuple[Kind, int]] = [("vector", 50), ("keyword", 2)]
     with KnowledgeBase.open(url, embed_model=model, must_exist=True, **options) as kb:
         return [
             [
                 (hit.node_id, hit.node.get_content(MetadataMode.ALL))
                 for hit in kb.retriever(kind, top_k=top_k, scope=scope).retrieve(question)
             ]
-            for kind, top_k in (("vector", 50), ("keyword", 2))
+            for kind, top_k in kinds
             for question in ("annual leave", "年假有几天", "sentence number 17")
             for scope in (ACME, GLOBEX)
         ]
@@ -95,7 +97,7 @@ def test_a_knowledge_base_goes_round_all_engines_and_comes_back_the_same(
     assert model.calls == []
     for url in chain[1:]:
         with pytest.raises(ConfigurationError, match="require_scope"):
-            KnowledgeBase.open(url, embed_model=model)
+            KnowledgeBase.open(url, embed_model=model, require_scope=False)
         after = answers(url, model, require_scope=True)
         # By keyword, engines weigh what is rare a little differently: sets, where all is found.
         assert [dict(each) for each in after[:6]] == [dict(each) for each in before[:6]]

@@ -17,17 +17,12 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.ingest.companion.companion import Companion
-from llama_retrieval_ext.ingest.companion.mirror import Mirror
-from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
-from llama_retrieval_ext.ingest.database import Database
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.journal import Journal, Outcome
-from llama_retrieval_ext.ingest.ledger import Ledger
-from llama_retrieval_ext.ingest.manifest import Manifest
-from llama_retrieval_ext.ingest.schema import SCHEMA
-from llama_retrieval_ext.ingest.write_lock import WriteLock
-from llama_retrieval_ext.ingest.writing import Writer
+from llama_retrieval_ext.ingest.journal import Journal, WriteOutcome
+from llama_retrieval_ext.ingest.ledger import SCHEMA, Database, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.records import Companion
+from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
+from llama_retrieval_ext.ingest.write import WriteLock, Writer
 
 
 class Killed(BaseException):
@@ -106,7 +101,7 @@ class FusedJournal(Journal):
 
     fuse: Fuse
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Outcome | Exception]:
+    def begin(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
         self.fuse.step()
         return super().begin(documents)
 
@@ -160,7 +155,7 @@ class ServerWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.records = FusedStore()
-        self.ledger(Fuse(ENDLESS)).record(Manifest("model", dimension=1))
+        self.ledger(Fuse(ENDLESS)).record(KnowledgeBaseConfig("model", dimension=1))
 
     def ledger(self, fuse: Fuse) -> Ledger:
         # Nothing is left of what the process knew.
@@ -390,7 +385,7 @@ def test_a_document_the_store_refuses_is_taken_out_and_the_others_stay() -> None
     good, bad = prepared("a", {"a1": "new"}), prepared("b", {"b1": "new", "b2": "poison"})
     outcomes = writer.write([bad, good])
     assert isinstance(outcomes[0], ValueError)
-    assert outcomes[1] is Outcome.ADDED
+    assert outcomes[1] is WriteOutcome.ADDED
     assert world.stored() == {"a": {"a1": "new"}}
 
 

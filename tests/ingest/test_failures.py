@@ -21,7 +21,8 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.ingest.searching import Kind
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]
 
@@ -118,7 +119,7 @@ def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_an_empty_knowledge_base_answers_nothing(kb: KnowledgeBase, kind: str) -> None:
+def test_an_empty_knowledge_base_answers_nothing(kb: KnowledgeBase, kind: Kind) -> None:
     assert kb.retriever(kind).retrieve("leave") == []
 
 

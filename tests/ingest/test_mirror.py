@@ -8,13 +8,11 @@ import pytest
 from llama_index.core.schema import BaseNode, TextNode
 
 from llama_retrieval_ext.errors import ModelMismatchError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.ingest.companion.companion import Companion
-from llama_retrieval_ext.ingest.companion.mirror import Mirror
-from llama_retrieval_ext.ingest.companion.mirrored_ledger import MirroredLedger
-from llama_retrieval_ext.ingest.companion.records import SLICE
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.journal import Journal
-from llama_retrieval_ext.ingest.manifest import Manifest
+from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig
+from llama_retrieval_ext.ingest.records import SLICE, Companion
+from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
 
 LONG = "x" * (3 * SLICE + 1)
 
@@ -117,12 +115,12 @@ def test_opening_reads_one_record_and_documents_only_when_they_are_needed(
     records: Records,
 ) -> None:
     ledger = ledger_on(records)
-    ledger.record(Manifest("model", dimension=1))
+    ledger.record(KnowledgeBaseConfig("model", dimension=1))
     for ref in "abc":
         add(ledger, ref)
     records.asked.clear()
     again = ledger_on(records)
-    assert again.manifest() == Manifest("model", dimension=1)
+    assert again.manifest() == KnowledgeBaseConfig("model", dimension=1)
     assert again.at_rest() == 3
     assert records.asked == [["manifest"]]
     assert len(again.documents(None)) == 3
@@ -133,7 +131,7 @@ def test_opening_reads_one_record_and_documents_only_when_they_are_needed(
 
 def test_another_s_documents_are_seen(records: Records) -> None:
     first, second = ledger_on(records), ledger_on(records)
-    first.record(Manifest("model", dimension=1))
+    first.record(KnowledgeBaseConfig("model", dimension=1))
     assert second.documents(None) == []
     add(first, "a")
     assert [each.document_id for each in second.documents(None)] == ["a"]
@@ -143,22 +141,22 @@ def test_another_s_documents_are_seen(records: Records) -> None:
 
 def test_how_it_is_set_up_is_written_before_there_is_anything_in_it(records: Records) -> None:
     ledger = ledger_on(records)
-    assert not ledger.admit(Manifest("model"), "here")
-    ledger.record(Manifest("model"))
-    assert ledger_on(records).manifest() == Manifest("model")
+    assert not ledger.admit(KnowledgeBaseConfig("model"), "here")
+    ledger.record(KnowledgeBaseConfig("model"))
+    assert ledger_on(records).manifest() == KnowledgeBaseConfig("model")
     ledger.record_dimension(3)
-    assert ledger_on(records).manifest() == Manifest("model", dimension=3)
+    assert ledger_on(records).manifest() == KnowledgeBaseConfig("model", dimension=3)
 
 
 def test_what_was_replaced_by_as_much_is_seen(records: Records) -> None:
     """Somebody removes a knowledge base, and makes another in as many steps."""
     ledger = ledger_on(records)
-    ledger.record(Manifest("model", dimension=1))
+    ledger.record(KnowledgeBaseConfig("model", dimension=1))
     add(ledger, "a")
     assert len(ledger.documents(None)) == 1
     records.nodes.clear()
     another = ledger_on(records)
-    another.record(Manifest("model", dimension=1))
+    another.record(KnowledgeBaseConfig("model", dimension=1))
     add(another, "b")
     assert [each.document_id for each in ledger.documents(None)] == ["b"]
 
@@ -167,7 +165,7 @@ def test_two_that_write_in_the_same_moment_do_not_take_each_other_s_word_for_the
     records: Records,
 ) -> None:
     first, second = ledger_on(records), ledger_on(records)
-    first.record(Manifest("model", dimension=1))
+    first.record(KnowledgeBaseConfig("model", dimension=1))
     for ledger in (first, second):
         assert journal_of(ledger).unfinished() == []
     before = dict(records.nodes)
@@ -182,7 +180,7 @@ def test_two_that_write_in_the_same_moment_do_not_take_each_other_s_word_for_the
 
 def test_another_writer_is_waited_for_until_it_counts_as_dead(records: Records) -> None:
     first, second = ledger_on(records), ledger_on(records, patience_s=0.3)
-    first.record(Manifest("model", dimension=1))
+    first.record(KnowledgeBaseConfig("model", dimension=1))
     journal = journal_of(first)
     journal.unfinished()
     journal.begin([prepared("a")])
@@ -202,7 +200,7 @@ def test_who_died_before_the_manifest_was_written_has_left_nothing_in_motion(
     records: Records,
 ) -> None:
     ledger = ledger_on(records)
-    ledger.record(Manifest("model", dimension=1))
+    ledger.record(KnowledgeBaseConfig("model", dimension=1))
     journal = journal_of(ledger)
     journal.unfinished()
     journal.begin([prepared("a")])
@@ -217,7 +215,7 @@ def test_who_died_before_the_manifest_was_written_has_left_nothing_in_motion(
 
 def test_a_second_writer_is_noticed_and_nothing_of_the_first_is_lost(records: Records) -> None:
     ledger = ledger_on(records)
-    ledger.record(Manifest("model", dimension=1))
+    ledger.record(KnowledgeBaseConfig("model", dimension=1))
     journal = journal_of(ledger)
     journal.unfinished()
     add(ledger_on(records), "b")
@@ -231,7 +229,7 @@ def test_a_second_writer_is_noticed_and_nothing_of_the_first_is_lost(records: Re
 
 def test_what_cannot_be_written_has_not_happened(records: Records) -> None:
     ledger = ledger_on(records)
-    ledger.record(Manifest("model", dimension=1))
+    ledger.record(KnowledgeBaseConfig("model", dimension=1))
     add(ledger, "a")
     records.is_down = True
     with pytest.raises(StoreUnavailableError, match="down"):
@@ -245,10 +243,10 @@ def test_what_cannot_be_written_has_not_happened(records: Records) -> None:
 def test_one_that_is_set_up_while_it_is_opened_is_no_stranger_s(records: Records) -> None:
     slow = ledger_on(records)
     quick = ledger_on(records)
-    quick.record(Manifest("model", dimension=1))
+    quick.record(KnowledgeBaseConfig("model", dimension=1))
     add(quick, "a")
     assert slow.manifest() is None
     slow.refresh()
-    assert slow.admit(Manifest("model"), "here")
+    assert slow.admit(KnowledgeBaseConfig("model"), "here")
     with pytest.raises(ModelMismatchError):
-        slow.admit(Manifest("another"), "here")
+        slow.admit(KnowledgeBaseConfig("another"), "here")

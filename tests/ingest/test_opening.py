@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.ingest.engines import EMBEDDED
 
@@ -74,10 +74,11 @@ def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Ope
 def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
     open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
     with pytest.raises(ConfigurationError, match="require_scope"):
-        open_kb()
+        open_kb(require_scope=False)
     with pytest.raises(ModelMismatchError):
-        open_kb(require_scope=True, embed_model=MockEmbedding(16))
-    kb = open_kb(require_scope=True)
+        open_kb(embed_model=MockEmbedding(16))
+    kb = open_kb()
+    assert kb.require_scope
     kb.add([Document(text="leaves")], scope=Scope("acme"))
     assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
 
@@ -87,8 +88,7 @@ def test_who_requires_a_scope_for_the_first_document_requires_it_of_everybody(
 ) -> None:
     with open_kb(), open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=Scope("acme"))
-    with pytest.raises(ConfigurationError, match="require_scope"):
-        open_kb()
+    assert open_kb().require_scope
 
 
 @EMBEDDED
@@ -137,9 +137,9 @@ def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
 def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
     kb = open_kb()
     with kb._ledger.database.transaction() as connection:
-        connection.execute("UPDATE manifest SET value = '2' WHERE key = 'format'")
+        connection.execute("UPDATE manifest SET value = '3' WHERE key = 'format'")
         connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
-    with pytest.raises(StoreFormatError, match="format 2"):
+    with pytest.raises(StoreFormatError, match="format 3"):
         open_kb()
 
 
@@ -208,3 +208,22 @@ def test_a_ledger_that_cannot_be_written_loses_nothing(
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
     kb._ledger.database._connection.execute(relief)
     assert kb.add(many).added == 500
+
+
+def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
+    with open_kb(embed_model=MockEmbedding(16)) as kb:
+        kb.add([Document(text="leave")], show_progress=False)
+    with pytest.raises(ModelMismatchError, match=r"dimension 16.*MockEmbedding.*dimension 8"):
+        open_kb(embed_model=MockEmbedding(8))
+    assert open_kb(embed_model=MockEmbedding(16)).count() == 1
+
+
+def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> None:
+    open_kb(embed_model=MockEmbedding(16)).close()
+    kb = open_kb(embed_model=MockEmbedding(8))
+    assert kb.add([Document(text="leave")], show_progress=False).added == 1
+
+
+def test_constructing_one_says_to_open_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"KnowledgeBase\.open"):
+        KnowledgeBase("embedded:./kb", embed_model=MockEmbedding(8))

@@ -15,13 +15,13 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest import copying, place
+from llama_retrieval_ext.ingest import copy, storage
 from llama_retrieval_ext.ingest.journal import Journal
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.write_lock import WriteLock
+from llama_retrieval_ext.ingest.write import WriteLock
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.opening import open_store
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import BESIDE, EMBEDDED
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ Open = Callable[..., KnowledgeBase]
 HOLDING = """
 import sys
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 with KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=16), must_exist=True):
     print("open", flush=True)
@@ -103,7 +103,7 @@ def test_when_it_is_interrupted_it_cannot_be_used_and_is_removed_by_trying_again
         with pytest.raises(StoreUnavailableError, match=r"is being removed.*remove"):
             open_kb()
     with pytest.raises(StoreUnavailableError, match="is being removed"):
-        copying.copy_knowledge_base(url, f"{url}-copy", show_progress=False)
+        copy.copy_knowledge_base(url, f"{url}-copy", show_progress=False)
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         KnowledgeBase.remove(url)
@@ -120,7 +120,7 @@ def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
         raise Killed
 
     for name in ("_drop", "_delete"):
-        patched.setattr(place, name, killed if after == "noting" else only_nodes)
+        patched.setattr(storage, name, killed if after == "noting" else only_nodes)
 
 
 def test_a_failure_of_the_engine_leaves_it_to_be_removed_again(
@@ -133,7 +133,7 @@ def test_a_failure_of_the_engine_leaves_it_to_be_removed_again(
 
     with monkeypatch.context() as patched:
         for name in ("_drop", "_delete"):
-            patched.setattr(place, name, failing)
+            patched.setattr(storage, name, failing)
         with pytest.raises(StoreUnavailableError, match="away"):
             KnowledgeBase.remove(url)
     KnowledgeBase.remove(url)
@@ -202,7 +202,7 @@ def test_one_that_is_opened_in_this_moment_stays(
             opened.append(open_kb())
             super().__enter__()
 
-    monkeypatch.setattr(place, "lock_of", lambda _: Waiting())
+    monkeypatch.setattr(storage, "lock_of", lambda _: Waiting())
     with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
         KnowledgeBase.remove(url)
     assert opened[0].count() == len(opened[0].documents()) == 3
@@ -278,8 +278,8 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two that share no lock are as good as two processes.
-    monkeypatch.setattr(place, "lock_of", lambda _: WriteLock())
-    monkeypatch.setattr(place, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(storage, "lock_of", lambda _: WriteLock())
+    monkeypatch.setattr(storage, "_PATIENCE_S", 2.0)
     kb = open_kb()
 
     def written_meanwhile(*_: object) -> None:
@@ -289,12 +289,12 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
 
     fill(open_kb)
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.ingest.writing.Writer._put", killed)
-        patched.setattr("llama_retrieval_ext.ingest.writing.Writer.settle", lambda _: None)
+        patched.setattr("llama_retrieval_ext.ingest.write.Writer._put", killed)
+        patched.setattr("llama_retrieval_ext.ingest.write.Writer.settle", lambda _: None)
         with pytest.raises(Killed):
             kb.add([Document(id_="d", text="leave")], show_progress=False)
     with monkeypatch.context() as patched:
-        sleep_to = "llama_retrieval_ext.ingest.companion.mirrored_ledger.sleep"
+        sleep_to = "llama_retrieval_ext.ingest.remote_ledger.sleep"
         patched.setattr(sleep_to, written_meanwhile)
         with pytest.raises(StoreUnavailableError, match="is being written to by another process"):
             KnowledgeBase.remove(url)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.ingest import progress
+from llama_retrieval_ext.ingest import report
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.report import IngestionReport
 
@@ -36,7 +36,7 @@ def test_the_progress_bar_counts_documents_with_and_without_an_end(
         for number in range(3):
             yield Document(id_=f"d{number}", text="leave")
 
-    monkeypatch.setattr(progress, "_DELAY_S", 0)
+    monkeypatch.setattr(report, "_DELAY_S", 0)
     kb.add(list(documents()) if total == "3/3" else documents())
     assert total in capsys.readouterr().err
 
@@ -44,6 +44,6 @@ def test_the_progress_bar_counts_documents_with_and_without_an_end(
 def test_no_progress_bar_means_none(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_DELAY_S", 0)
+    monkeypatch.setattr(report, "_DELAY_S", 0)
     kb.add([Document(text="leave")], show_progress=False)
     assert capsys.readouterr().err == ""

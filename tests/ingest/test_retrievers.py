@@ -7,17 +7,17 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     ScopeRequiredError,
     UnsupportedModeError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stages.refining.collapse import Collapse
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def kb(kb: KnowledgeBase) -> KnowledgeBase:
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: str) -> None:
+def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: Kind) -> None:
     only_sick = MetadataFilters(filters=[MetadataFilter(key="id", value="sick")])
     assert len(kb.retriever(kind, top_k=1).retrieve("leave")) == 1
     hits = kb.retriever(kind, filters=only_sick).retrieve("leave")
@@ -40,6 +40,15 @@ def test_hybrid_is_what_you_get_unless_you_say_otherwise(kb: KnowledgeBase) -> N
     assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
 
 
+def test_hybrid_takes_candidates_and_any_kind_a_name(kb: KnowledgeBase) -> None:
+    retriever = kb.retriever("hybrid", candidates=1, top_k=1, name="handbook")
+    result = retriever.explain("sick leave")
+    assert result.trace is not None
+    assert {hit.source for hit in result.hits} == {result.trace.name} == {"handbook"}
+    assert {leg.count for leg in result.trace.children[-1].children} == {1}
+    assert kb.retriever("vector", name="near").search("leave").hits[0].source == "near"
+
+
 def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
     keyword_only = kb.retriever("hybrid", alpha=0.0).retrieve("leave")
     assert len(keyword_only) == 2
@@ -48,16 +57,16 @@ def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize(("kind", "near"), [("vektor", "vector"), ("keywords", "keyword")])
 def test_an_unknown_kind_is_refused_with_the_right_spelling(
-    kb: KnowledgeBase, kind: str, near: str
+    kb: KnowledgeBase, kind: Kind, near: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"did you mean '{near}'"):
         kb.retriever(kind)
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword"])
-@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"pushdown": True}], ids=str)
+@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"candidates": 5}, {"pushdown": True}], ids=str)
 def test_options_of_hybrid_are_refused_elsewhere(
-    kb: KnowledgeBase, kind: str, option: dict[str, Any]
+    kb: KnowledgeBase, kind: Kind, option: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigurationError, match="are for 'hybrid'"):
         kb.retriever(kind, **option)
@@ -94,7 +103,7 @@ def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
 )
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
 def test_a_few_hits_of_each_document_come_within_the_scope(
-    open_kb: Callable[..., KnowledgeBase], kind: str
+    open_kb: Callable[..., KnowledgeBase], kind: Kind
 ) -> None:
     with open_kb(require_scope=True) as kb:
         for tenant in "ab":

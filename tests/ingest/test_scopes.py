@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode, TransformComponent
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DuplicateNodeError,
@@ -13,15 +12,17 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]
 ACME, GLOBEX = Scope("acme"), Scope("globex")
 HANDBOOK = Scope("acme", kb_ids=["handbook"])
 
 
-def texts(kb: KnowledgeBase, scope: Scope | None, kind: str = "keyword") -> list[str]:
+def texts(kb: KnowledgeBase, scope: Scope | None, kind: Kind = "keyword") -> list[str]:
     hits = kb.retriever(kind, scope=scope).retrieve("annual leave")
     return sorted(hit.node.get_content(MetadataMode.NONE) for hit in hits)
 
@@ -124,7 +125,7 @@ def test_a_document_lives_in_one_knowledge_base(kb: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
 def test_a_required_scope_is_required_of_every_query(
-    open_kb: Open, kind: str, model: FakeEmbedding
+    open_kb: Open, kind: Kind, model: FakeEmbedding
 ) -> None:
     kb = open_kb(require_scope=True)
     kb.add([Document(id_="d", text="annual leave")], scope=ACME)
@@ -170,11 +171,17 @@ def test_a_required_scope_is_required_of_everything_else(open_kb: Open) -> None:
             call()
 
 
-def test_a_knowledge_base_made_to_require_scopes_does_not_open_without(open_kb: Open) -> None:
+def test_that_a_scope_is_required_is_remembered_and_cannot_be_taken_back(open_kb: Open) -> None:
     with open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=ACME)
-    with pytest.raises(ConfigurationError, match="require_scope=True"):
-        open_kb()
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        open_kb(require_scope=False)
+    kb = open_kb()
+    assert kb.info().require_scope
+    for call in (kb.documents, kb.sources, kb.metadata_fields, lambda: kb.search("leave")):
+        with pytest.raises(ScopeRequiredError):
+            call()
+    assert len(kb.search("leave", scope=ACME).hits) == 1
 
 
 def test_one_that_requires_none_may_be_opened_more_strictly(open_kb: Open) -> None:

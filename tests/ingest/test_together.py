@@ -10,6 +10,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 
 Open = Callable[..., KnowledgeBase]
@@ -46,8 +47,8 @@ def test_four_writers_and_four_readers_lose_nothing(open_kb: Open) -> None:
         return added
 
     def read(reader: int) -> int:
-        kind = ("vector", "keyword", "hybrid", "hybrid")[reader]
-        retriever = kbs[reader % 2].retriever(kind, scope=Scope(f"tenant {reader}"))
+        kinds: list[Kind] = ["vector", "keyword", "hybrid", "hybrid"]
+        retriever = kbs[reader % 2].retriever(kinds[reader], scope=Scope(f"tenant {reader}"))
         answers = 0
         while not done.is_set() or not answers:
             hits = retriever.retrieve("leave policy")

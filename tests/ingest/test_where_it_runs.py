@@ -15,8 +15,8 @@ import uvloop
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import place, start
 
 ENGINES: Final = ["embedded", "qdrant", "qdrant server", "milvus", "milvus server", "elasticsearch"]
@@ -111,7 +111,7 @@ _SCRIPT: Final = """
     import asyncio
     from llama_index.core import Document
     from llama_retrieval_ext import KnowledgeBase
-    from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+    from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
     kb = KnowledgeBase.open({url!r}, embed_model=FakeEmbedding(), **{options!r})
     kb.add([Document(text={text!r}, id_="leave")], show_progress=False)

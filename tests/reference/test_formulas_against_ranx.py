@@ -13,11 +13,9 @@ import pytest
 from llama_retrieval_ext.formulas.borda import borda_count
 from llama_retrieval_ext.formulas.comb_max import comb_max
 from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
-from llama_retrieval_ext.formulas.normalise.min_max import min_max
-from llama_retrieval_ext.formulas.normalise.rank_normalise import rank_normalise
-from llama_retrieval_ext.formulas.normalise.z_score import z_score
-from llama_retrieval_ext.formulas.order import ranked
+from llama_retrieval_ext.formulas.normalisation import min_max, rank_normalise, z_score
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.scores import ranked
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
 
 ranx = pytest.importorskip("ranx", reason="ranx is the oracle; the extra 'test' installs it")

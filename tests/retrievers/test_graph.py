@@ -9,22 +9,20 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.ranking import node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.fake_retrievers import FakeRetriever
-from llama_retrieval_ext.testing.fixed_retriever import FixedRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 
 MODEL = FakeEmbedding()
 TEXTS = {
@@ -114,7 +112,8 @@ class TestEntitySearch:
         assert hits[0].node_id == "film"
         assert hits[0].matched_entities == ("crane", "train")
         assert hits[0].score == 1.0
-        assert (hits[1].node_id, hits[1].score) == ("anne", pytest.approx((1 + 0.49) / 2))
+        assert hits[1].node_id == "anne"
+        assert hits[1].score == pytest.approx((1 + 0.49) / 2)
 
     def test_no_path_leads_through_a_passage_that_a_filter_excludes(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
@@ -231,7 +230,7 @@ class TestWalk:
                 requests.append(node_ids)
                 return super().get_nodes(node_ids, filters)
 
-        with Counting(":memory:") as store:
+        with Counting(path=":memory:") as store:
             store.add(nodes_of(TEXTS))
             retriever = GraphRetriever(
                 store, graph=graph, seed=KeywordRetriever(store), embed_model=MODEL

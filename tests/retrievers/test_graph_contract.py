@@ -5,17 +5,17 @@ from collections.abc import Generator
 import pytest
 from llama_index.core.indices.vector_store import VectorStoreIndex
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.composite.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 MODEL = FakeEmbedding()

@@ -4,7 +4,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -13,8 +12,9 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 MODEL = FakeEmbedding()
 LINKS = PassageLinks(entity_fields=["tags"])

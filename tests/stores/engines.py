@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.stores.backend import Backend
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.open import backend_for
 from tests.servers.given import collection_url
 
 _CLIENTS = {"qdrant": "qdrant_client", "milvus": "pymilvus", "elasticsearch": "elasticsearch"}
@@ -43,7 +43,7 @@ def filled(
         store: Any = EmbeddedVectorStore(":memory:", **settings)
     else:
         pytest.importorskip(_CLIENTS[kind])
-        opening = import_module(f"llama_retrieval_ext.stores.{kind}.opening")
+        opening = import_module(f"llama_retrieval_ext.stores.{kind}.open")
         store = getattr(opening, f"open_{kind}")(_url(engine, request, folder), **settings)
     with store:
         store.add([node.model_copy(deep=True) for node in nodes])

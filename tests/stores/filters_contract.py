@@ -9,8 +9,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
 from llama_retrieval_ext.filters import Compare, Condition, Value, matches
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.opening import source_of
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.open import source_of
 from tests.stores.odd_metadata import CONFUSED, OddMetadata, examples, matching
 
 S = TypeVar("S", bound=BasePydanticVectorStore)

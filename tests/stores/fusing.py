@@ -10,10 +10,10 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Backend, Search
-from llama_retrieval_ext.stores.native_fusion import FusedSearch
+from llama_retrieval_ext.stores.engine.backend import Backend, Search
+from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.testing.fusion_agreement import (
-    Asked,
+    SearchCase,
     assert_fusion_agrees,
     sample_fusions,
 )
@@ -51,14 +51,14 @@ def check_agreement(backend: Backend, *, examples: int = 100) -> None:
         words = data.draw(st.lists(st.sampled_from([*WORDS, "absent"]), min_size=1, max_size=6))
         search = data.draw(_searches())
         vector = np.random.default_rng(seed).normal(size=DIM).tolist()
-        assert_fusion_agrees(backend, Asked(vector, " ".join(words), search), how)
+        assert_fusion_agrees(backend, SearchCase(vector, " ".join(words), search), how)
 
     check()
 
 
 def _fusions(backend: Backend) -> Iterator[FusedSearch]:
     for candidates in (10, 60):
-        for native in backend.capabilities.fusions:
+        for native in backend.features.fusions:
             yield from sample_fusions(native, candidates=candidates)
 
 

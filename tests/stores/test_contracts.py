@@ -1,21 +1,18 @@
 """Backends keep the contract: the embedded engine's, and the generic one over any store."""
 
 from collections.abc import Generator
-from typing import ClassVar
 
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store import VectorStoreIndex
-from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.stores.backend import Backend
-from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.generic import GenericBackend
-from llama_retrieval_ext.stores.opening import source_of
+from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 MODEL = FakeEmbedding()
 
@@ -44,9 +41,6 @@ class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):
 
 
 class TestGenericBackendOverAStoreOfNodes(BackendContract):
-    # What the engine refuses, its LlamaIndex store refuses as well.
-    refused: ClassVar[frozenset[FilterOperator]] = frozenset()
-
     @pytest.fixture
     def embed_model(self) -> BaseEmbedding:
         return MODEL

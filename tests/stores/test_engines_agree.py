@@ -14,14 +14,14 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import Backend
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled

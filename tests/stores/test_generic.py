@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from llama_index.core import StorageContext
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -16,7 +18,6 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -24,23 +25,24 @@ from llama_retrieval_ext.errors import (
     ScoreError,
     UnsupportedFilterError,
 )
+from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.steps import call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stores.backend import Found, Search
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.generic import GenericBackend
-from llama_retrieval_ext.stores.opening import source_of
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
-Asked = Callable[[GenericBackend, Search], list[Found]]
+SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]
 EN = Compare("lang", FilterOperator.EQ, "en")
 
 
 @pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Asked:
-    def found(backend: GenericBackend, search: Search) -> list[Found]:
+def ask(request: pytest.FixtureRequest) -> SearchFunction:
+    def found(backend: GenericBackend, search: Search) -> list[Candidate]:
         plan = call(backend.dense([1.0, 0.0], search))
         return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
 
@@ -87,39 +89,51 @@ class Remote(BasePydanticVectorStore):
         return self.query(query)
 
 
-def told(found: Sequence[Found]) -> list[tuple[str, float]]:
+def told(found: Sequence[Candidate]) -> list[tuple[str, float]]:
     return [(each.node_id, each.score) for each in found]
 
 
-def test_hits_come_best_first_whatever_the_order_of_the_store(ask: Asked) -> None:
+def test_hits_come_best_first_whatever_the_order_of_the_store(ask: SearchFunction) -> None:
     store = Remote().answers(("c", 0.1), ("b", 0.9), ("a", 0.9))
     assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
 
 
-def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: Asked) -> None:
+def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(
+    ask: SearchFunction,
+) -> None:
+    store = Remote().answers(("a", 0.9))
+    nobody = Compare("document", FilterOperator.IN, ())
+    assert ask(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
+    assert store.asked == []
+    anybody = Compare("document", FilterOperator.NIN, ())
+    assert told(ask(GenericBackend(store), Search(5, anybody))) == [("a", 0.9)]
+    assert store.asked[0].filters is None
+
+
+def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", 0.5))
     assert told(ask(GenericBackend(store), Search(1))) == [("a", 0.9)]
     assert store.asked[0].similarity_top_k == 1
 
 
-def test_distances_are_turned_round(ask: Asked) -> None:
+def test_distances_are_turned_round(ask: SearchFunction) -> None:
     backend = GenericBackend(Remote().answers(("far", 0.9), ("near", 0.1)), lower_is_better=True)
     assert told(ask(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
-    assert backend.capabilities.dense is not None
-    assert (backend.capabilities.dense.kind, backend.capabilities.dense.high) == (
+    assert backend.features.dense is not None
+    assert (backend.features.dense.kind, backend.features.dense.high) == (
         "negative_distance",
         0.0,
     )
 
 
 @pytest.mark.parametrize("score", [None, math.nan, math.inf])
-def test_a_score_that_is_no_number_is_refused(score: float | None, ask: Asked) -> None:
+def test_a_score_that_is_no_number_is_refused(score: float | None, ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", score))
     with pytest.raises(ScoreError, match="'b'"):
         ask(GenericBackend(store), Search(5))
 
 
-def test_hits_without_scores_are_refused(ask: Asked) -> None:
+def test_hits_without_scores_are_refused(ask: SearchFunction) -> None:
     class Scoreless(Remote):
         def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
             return VectorStoreQueryResult(nodes=[TextNode(id_="a")])
@@ -128,7 +142,7 @@ def test_hits_without_scores_are_refused(ask: Asked) -> None:
         ask(GenericBackend(Scoreless()), Search(5))
 
 
-def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: Asked) -> None:
+def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9))
     ask(GenericBackend(store), Search(5, EN))
     filters = store.asked[0].filters
@@ -136,13 +150,13 @@ def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: Asked) -> Non
     assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
 
 
-def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: Asked) -> None:
+def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: SearchFunction) -> None:
     store = Remote().answers(error=NotImplementedError("no such operator"))
     with pytest.raises(UnsupportedFilterError, match=r"Remote cannot evaluate .*no such operator"):
         ask(GenericBackend(store), Search(5, EN))
 
 
-def test_other_errors_come_through_as_they_are(ask: Asked) -> None:
+def test_other_errors_come_through_as_they_are(ask: SearchFunction) -> None:
     with pytest.raises(ConnectionError, match="down"):
         ask(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
 
@@ -162,7 +176,7 @@ def test_other_errors_come_through_as_they_are(ask: Asked) -> None:
     ids=repr,
 )
 def test_empty_groups_never_reach_a_store(
-    condition: Condition, asks: bool, filtered: bool, ask: Asked
+    condition: Condition, asks: bool, filtered: bool, ask: SearchFunction
 ) -> None:
     store = Remote().answers(("a", 0.9))
     found = ask(GenericBackend(store), Search(5, condition))
@@ -182,9 +196,9 @@ def test_a_leak_of_the_store_stops_at_the_gate() -> None:
 
 
 def test_real_async_is_declared_where_the_store_has_it() -> None:
-    assert GenericBackend(Remote()).capabilities.real_async
+    assert GenericBackend(Remote()).features.real_async
     index = VectorStoreIndex([], embed_model=FakeEmbedding())
-    assert not source_of(index).backend.capabilities.real_async
+    assert not source_of(index).backend.features.real_async
 
 
 def test_a_store_without_text_needs_a_lookup() -> None:
@@ -243,3 +257,33 @@ def test_an_index_over_a_store_of_nodes_needs_no_docstore() -> None:
     store = Remote().answers(("a", 0.9))
     index = VectorStoreIndex.from_vector_store(store, embed_model=FakeEmbedding())
     assert node_ids(VectorRetriever(index).retrieve("query")) == ["a"]
+
+
+class Slow(SimpleVectorStore):
+    """Blocks for a while, and has no async way of its own."""
+
+    def query(self, query: VectorStoreQuery, **options: object) -> VectorStoreQueryResult:
+        time.sleep(0.2)
+        return super().query(query, **options)
+
+
+def test_b8_a_store_without_an_async_way_leaves_the_event_loop_free() -> None:
+    model = FakeEmbedding()
+    index = VectorStoreIndex(
+        [TextNode(id_="n1", text="annual leave")],
+        storage_context=StorageContext.from_defaults(vector_store=Slow()),
+        embed_model=model,
+    )
+    retriever = VectorRetriever(index)
+
+    async def longest_pause() -> float:
+        answer = asyncio.ensure_future(retriever.aretrieve("leave"))
+        pauses = []
+        while not answer.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            pauses.append(time.monotonic() - before)
+        assert node_ids(await answer) == ["n1"]
+        return max(pauses)
+
+    assert asyncio.run(longest_pause()) < 0.15

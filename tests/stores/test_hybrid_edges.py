@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import pytest
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.ranking import node_ids
-from llama_retrieval_ext.stages.algebra.fusion import Fusion
-from llama_retrieval_ext.stores.backend import Backend
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import sample_fusions
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
@@ -43,7 +43,7 @@ def hybrid(backend: Backend, *, pushdown: bool, **options: Any) -> HybridRetriev
 
 
 def _native(backend: Backend) -> Fusion:
-    return next(sample_fusions(backend.capabilities.fusions[0], candidates=5)).fusion
+    return next(sample_fusions(backend.features.fusions[0], candidates=5)).fusion
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,20 @@ from dataclasses import replace
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.execution.effects import Call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.backend import Backend, Capabilities, Found, ScoreRange, Search
-from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    EngineFeatures,
+    ScoreRange,
+    Search,
+)
+from llama_retrieval_ext.testing.backend_contract import SAMPLE_CONDITIONS, BackendContract
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.sample_conditions import SAMPLE_CONDITIONS
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 
 
 class TestFullBackend(BackendContract):
@@ -27,7 +32,7 @@ class TestBackendWithoutKeywords(BackendContract):
     @pytest.fixture
     def backend(self, embed_model: BaseEmbedding) -> Backend:
         return FakeBackend(
-            sample_nodes(embed_model), capabilities=Capabilities(dense=EVERYTHING.dense)
+            sample_nodes(embed_model), features=EngineFeatures(dense=EVERYTHING.dense)
         )
 
 
@@ -35,7 +40,7 @@ class TestBackendWithoutVectors(BackendContract):
     @pytest.fixture
     def backend(self) -> Backend:
         return FakeBackend(
-            sample_nodes(), capabilities=Capabilities(keyword=ScoreRange("bm25", low=0.0))
+            sample_nodes(), features=EngineFeatures(keyword=ScoreRange("bm25", low=0.0))
         )
 
 
@@ -45,12 +50,12 @@ class LeakyBackend(FakeBackend):
 
 
 class GenerousBackend(FakeBackend):
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return super().keyword(text, replace(search, top_k=search.top_k + 1))
 
 
 class RandomTies(FakeBackend):
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         call = super().keyword(text, search)
         return Call(lambda: sorted(call.function(), key=lambda found: -len(found.node.node_id)))
 
@@ -58,11 +63,11 @@ class RandomTies(FakeBackend):
 class SilentFallback(FakeBackend):
     """Asked for what it does not declare, it answers with something else."""
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return self.dense(FakeEmbedding().get_query_embedding(text), search)
 
 
-def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Found]]]]:
+def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Candidate]]]]:
     return [backend.keyword]
 
 
@@ -74,7 +79,16 @@ def test_a_leak_fails_the_contract() -> None:
         BackendContract().test_no_match_gives_nothing(asks(leaky))
     with pytest.raises(AssertionError):
         BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-            asks(leaky), SAMPLE_CONDITIONS["EQ a string"]
+            leaky, asks(leaky), SAMPLE_CONDITIONS["EQ a string"]
+        )
+
+
+def test_an_operator_that_is_not_declared_and_not_refused_fails_the_contract() -> None:
+    fewer = replace(EVERYTHING, operators=frozenset({FilterOperator.NE}))
+    wrong = FakeBackend(sample_nodes(FakeEmbedding()), features=fewer)
+    with pytest.raises(pytest.fail.Exception):
+        BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
+            wrong, asks(wrong), SAMPLE_CONDITIONS["EQ a string"]
         )
 
 
@@ -89,6 +103,6 @@ def test_a_wrong_order_or_number_fails_the_contract(backend: type[FakeBackend]) 
 
 def test_a_silent_fallback_fails_the_contract() -> None:
     model = FakeEmbedding()
-    wrong = SilentFallback(sample_nodes(model), capabilities=Capabilities(dense=EVERYTHING.dense))
+    wrong = SilentFallback(sample_nodes(model), features=EngineFeatures(dense=EVERYTHING.dense))
     with pytest.raises(pytest.fail.Exception):
         BackendContract().test_a_kind_of_search_that_is_not_declared_is_refused(wrong, model)

@@ -5,16 +5,15 @@ from collections.abc import Callable, Sequence
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from llama_retrieval_ext.execution.effects import Plan
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.ranking import Hit, as_hit, ordered
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import Search
+from llama_retrieval_ext.results import Hit, as_hit, ordered
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.folding import fold
+from llama_retrieval_ext.text.analyzer import fold
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.normal import normal
-from llama_retrieval_ext.text.pieces import pieces
+from llama_retrieval_ext.text.normalization import normal
+from llama_retrieval_ext.text.segmentation import pieces
 
 UNSETTLED = "\u2103"  # one such character sends the whole text through NFKC
 

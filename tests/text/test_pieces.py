@@ -1,6 +1,6 @@
 import pytest
 
-from llama_retrieval_ext.text.pieces import pieces
+from llama_retrieval_ext.text.segmentation import pieces
 
 
 @pytest.mark.parametrize(

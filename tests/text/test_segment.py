@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from llama_retrieval_ext.errors import MissingDependencyError
-from llama_retrieval_ext.text.segment import chinese_segmenter
+from llama_retrieval_ext.text.segmentation import chinese_segmenter
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

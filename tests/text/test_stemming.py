@@ -4,7 +4,7 @@ import pytest
 import Stemmer
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.stemming import check_language, word_stemmer
+from llama_retrieval_ext.text.analyzer import check_language, word_stemmer
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from llama_retrieval_ext.text.stopwords import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
 
 def test_stop_words_are_casefolded_letters() -> None:

@@ -7,13 +7,12 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 import llama_retrieval_ext
 from llama_retrieval_ext import HybridRetreiver  # wrong
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.stages.algebra.branches import branches
-from llama_retrieval_ext.stages.algebra.fused import Fused
-from llama_retrieval_ext.stages.algebra.pipeline import Pipeline
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.algebra.rewrite import FanOut, Rewrite
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stages.refining.top import Top
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.selection import Top
 
 
 def wrong(
@@ -74,12 +73,15 @@ def wrong(
     _ = rewrite | a  # wrong
     _ = (a | b) | RRF()  # wrong
     _ = a >> 3  # wrong
+    _ = a >> str.upper  # wrong
+    _ = a >> Top  # wrong
+    _ = str.upper >> a  # wrong
     _ = a | "b"  # wrong
     retriever: BaseRetriever = a | b  # wrong
     pipeline: Pipeline = RRF() >> Top(3)  # wrong
-    fused: Fused = fan_out >> a  # wrong
+    fused: FusionRetriever = fan_out >> a  # wrong
     del retriever, pipeline, fused
-    Fused(a, RRF())  # wrong
+    FusionRetriever(a, RRF())  # wrong
     Pipeline(a | b)  # wrong
     Pipeline(a, refines=[RRF()])  # wrong
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_retrieval_ext.execution.effects import Plan, Task, Together
-from llama_retrieval_ext.execution.steps import call
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.rules.chaining import Variant, variants

@@ -2,32 +2,49 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self, TypeVar
+from dataclasses import replace
+from typing import Final, Self, TypeVar
 
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.elasticsearch.conditions import NOTHING
-from llama_retrieval_ext.stores.elasticsearch.connection import Connection
-from llama_retrieval_ext.stores.elasticsearch.index import Index
-from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
-from llama_retrieval_ext.stores.elasticsearch.manifest import Asked, Manifest
-from llama_retrieval_ext.stores.elasticsearch.questions import Wanted
-from llama_retrieval_ext.stores.elasticsearch.reading import count_matching, matching_nodes
-from llama_retrieval_ext.stores.elasticsearch.request import Steps
-from llama_retrieval_ext.stores.elasticsearch.search import Searcher
-from llama_retrieval_ext.stores.elasticsearch.targets import query_for
-from llama_retrieval_ext.stores.elasticsearch.transport import Transport
-from llama_retrieval_ext.stores.elasticsearch.writing import add_nodes, delete_matching
-from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.stores.mmr_options import Options
-from llama_retrieval_ext.stores.modes import Modes
-from llama_retrieval_ext.stores.nodes.distance import Distance
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusion import WeightedSum
+from llama_retrieval_ext.stores.elasticsearch.client import Connection, Transport
+from llama_retrieval_ext.stores.elasticsearch.documents import query_for, route_of
+from llama_retrieval_ext.stores.elasticsearch.filters import NOTHING, compiled
+from llama_retrieval_ext.stores.elasticsearch.index import (
+    SIMILARITIES,
+    Index,
+    IndexParams,
+    Manifest,
+    RequestedConfig,
+)
+from llama_retrieval_ext.stores.elasticsearch.nodes import (
+    add_nodes,
+    count_matching,
+    delete_matching,
+    matching_nodes,
+)
+from llama_retrieval_ext.stores.elasticsearch.requests import Steps
+from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Searcher, Wanted
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    Choice,
+    Chosen,
+    EngineFeatures,
+    ScoredId,
+    ScoreRange,
+    Search,
+)
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
+from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -79,7 +96,9 @@ class ElasticsearchVectorStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or IndexParams()
-        asked = Asked(tokenizer, distance, dim, params.recorded, params.analyzer, params.routing)
+        asked = RequestedConfig(
+            tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
+        )
         self.index = index
         self._index = Index(index, asked, params)
         self._transport = Transport(connection)
@@ -128,7 +147,7 @@ class ElasticsearchVectorStore(EngineStore):
             number_of_replicas=self._index.params.number_of_replicas,
             index_options={"type": "flat"},
         )
-        index = Index(other.index, Asked(), params)
+        index = Index(other.index, RequestedConfig(), params)
         self._transport.run(index.look())
         other._index = index  # noqa: SLF001 - of its own class
         return other
@@ -166,7 +185,7 @@ class ElasticsearchVectorStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return self._call(self._index.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="Elasticsearch",
             searcher=self.searcher,
@@ -179,3 +198,86 @@ class ElasticsearchVectorStore(EngineStore):
     def _call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         transport = self._transport
         return Call(lambda: transport.run(steps()), lambda: transport.arun(steps()))
+
+
+# Scores are added up, and cosines come as (1 + cosine) / 2. Other similarities bend the scale.
+_FUSIONS: Final = (
+    NativeFusion(
+        kind=WeightedSum,
+        scales=(Normalisation.COSINE, Normalisation.NONE),
+        whole_keyword_leg=True,
+    ),
+)
+
+
+class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
+    """Asks an `ElasticsearchVectorStore` for nearest nodes, for keywords, or for both at once.
+
+    The rarity of a term is measured over the whole index, not over what a scope can see: a tenant's
+    keyword scores tell how common its terms are among all tenants, though never a text or an id.
+    Where that is too much, give each tenant an index.
+
+    Where it fuses, the keyword score of every node counts, not only of as many as are candidates.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+    """
+
+    engine = "elasticsearch"
+
+    @property
+    def features(self) -> EngineFeatures:
+        """Everything but MMR."""
+        return EngineFeatures(
+            dense=SIMILARITIES[self.store.distance].range,
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            ids_first=True,
+            most_hits=WINDOW,
+            fusions=_FUSIONS if self.store.distance == "cosine" else (),
+            mmr=self._has_mmr,
+            real_async=True,
+        )
+
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
+        """What is chosen of both: their ids come in one request, the nodes in a second.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted, searcher = self._wanted(search), self._searcher
+        bare = replace(wanted, bare=True)
+
+        def steps() -> Steps[Chosen]:
+            near, sharing = yield from searcher.batch([(embedding, bare), (text, bare)])
+            top = choose(_scored(near), _scored(sharing))
+            if not top:
+                return [], {}
+            return top, (yield from searcher.nodes_of([each.node_id for each in top], wanted))
+
+        return self._call(steps)
+
+    @property
+    def _searcher(self) -> Searcher:
+        return self.store.searcher
+
+    def _wanted(self, search: Search) -> Wanted:
+        condition, scope = search.condition, search.scope
+        tenant_id = None if scope is None else scope.tenant_id
+        return Wanted(
+            search.top_k,
+            None if condition is None else compiled(condition),
+            route_of(tenant_id) if self.store.routing and tenant_id is not None else None,
+        )
+
+    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
+        transport = self.store.transport
+        return Call(lambda: transport.run(ask()), lambda: transport.arun(ask()))
+
+
+def _scored(found: Sequence[Candidate]) -> list[ScoredId]:
+    return [(each.node_id, each.score) for each in found]

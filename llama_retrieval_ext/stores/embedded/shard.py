@@ -14,9 +14,8 @@ from qdrant_edge import (
     Modifier,
 )
 
-from llama_retrieval_ext.stores.embedded.disk import SOME_BYTES, check_room
-from llama_retrieval_ext.stores.embedded.failures import meaning
-from llama_retrieval_ext.stores.points.manifest import Manifest
+from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, check_room, meaning
+from llama_retrieval_ext.stores.qdrant_common.config import Manifest
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"

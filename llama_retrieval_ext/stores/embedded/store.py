@@ -3,32 +3,33 @@
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_edge import EdgeShard
 
-from llama_retrieval_ext.arguments import of_type
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.embedded.compaction import compact
-from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.disk import MIN_FREE_BYTES
-from llama_retrieval_ext.stores.embedded.reading import count_matching, matching_nodes
-from llama_retrieval_ext.stores.embedded.registry import MEMORY, Opened, registry
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
+from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES
+from llama_retrieval_ext.stores.embedded.nodes import (
+    add_nodes,
+    compact,
+    count_matching,
+    delete_matching,
+    matching_nodes,
+)
 from llama_retrieval_ext.stores.embedded.search import Searcher
-from llama_retrieval_ext.stores.embedded.writing import add_nodes, delete_matching
-from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.stores.mmr_options import Options
-from llama_retrieval_ext.stores.modes import Modes
-from llama_retrieval_ext.stores.nodes.distance import Distance
-from llama_retrieval_ext.stores.points.clauses import NOTHING
-from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
-from llama_retrieval_ext.stores.points.targets import clause_for
-from llama_retrieval_ext.stores.points.wanted import Wanted
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.query_modes import Modes
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
+from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings, fusions_of
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Wanted, clause_for, wanted
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -188,7 +189,7 @@ class EmbeddedVectorStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return Call(self._directory.reset)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="this store",
             searcher=self.searcher,
@@ -197,3 +198,46 @@ class EmbeddedVectorStore(EngineStore):
             call=Call,
         )
         return modes.found(query, options)
+
+
+_SCORES: Final[Mapping[Distance, ScoreRange]] = {
+    "cosine": ScoreRange("cosine", -1.0, 1.0),
+    "dot": ScoreRange("dot"),
+    "euclid": ScoreRange("negative_distance", None, 0.0),
+}
+
+
+class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
+    """Asks an `EmbeddedVectorStore` for nearest nodes, for keywords, or for both at once.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+
+    Examples:
+        >>> with EmbeddedVectorStore(":memory:") as store:
+        ...     EmbeddedBackend(store).features.dense
+        ScoreRange(kind='cosine', low=-1.0, high=1.0)
+
+    """
+
+    engine = "embedded"
+
+    @property
+    def features(self) -> EngineFeatures:
+        """Everything but async: the engine blocks, for milliseconds."""
+        return EngineFeatures(
+            dense=_SCORES[self.store.distance],
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            fusions=fusions_of(_SCORES[self.store.distance].kind),
+            mmr=self._has_mmr,
+        )
+
+    @property
+    def _searcher(self) -> Searcher:
+        return self.store.searcher
+
+    def _wanted(self, search: Search) -> Wanted:
+        return wanted(search)

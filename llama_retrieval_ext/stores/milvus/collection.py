@@ -12,11 +12,16 @@ from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import DimensionMismatchError, StoreError
-from llama_retrieval_ext.stores.milvus.connection import Connection
-from llama_retrieval_ext.stores.milvus.failures import CollectionMissingError, is_released
-from llama_retrieval_ext.stores.milvus.manifest import PROPERTY, Asked, Manifest
-from llama_retrieval_ext.stores.milvus.params import MilvusParams
-from llama_retrieval_ext.stores.milvus.schema import indexes_of, schema_of
+from llama_retrieval_ext.stores.milvus.client import Connection
+from llama_retrieval_ext.stores.milvus.errors import CollectionMissingError, is_released
+from llama_retrieval_ext.stores.milvus.schema import (
+    PROPERTY,
+    Manifest,
+    MilvusParams,
+    RequestedConfig,
+    indexes_of,
+    schema_of,
+)
 
 T = TypeVar("T")
 
@@ -42,7 +47,7 @@ class Collection:
     """
 
     def __init__(
-        self, connection: Connection, name: str, *, asked: Asked, params: MilvusParams
+        self, connection: Connection, name: str, *, asked: RequestedConfig, params: MilvusParams
     ) -> None:
         if connection.is_lite:
             params.check_lite()

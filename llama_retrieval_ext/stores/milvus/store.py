@@ -1,29 +1,39 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.stores.milvus.address import Address, checked_name
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
+    ScoreRange,
+    Search,
+)
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.query_modes import Modes
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
+from llama_retrieval_ext.stores.milvus.client import Connection
 from llama_retrieval_ext.stores.milvus.collection import Collection
-from llama_retrieval_ext.stores.milvus.connection import Connection
-from llama_retrieval_ext.stores.milvus.manifest import Asked, Manifest
-from llama_retrieval_ext.stores.milvus.params import MilvusParams
-from llama_retrieval_ext.stores.milvus.reading import count_matching, matching_nodes
-from llama_retrieval_ext.stores.milvus.search import Searcher, Wanted
-from llama_retrieval_ext.stores.milvus.targets import expression_for
-from llama_retrieval_ext.stores.milvus.writing import Writer
-from llama_retrieval_ext.stores.mmr_options import Options
-from llama_retrieval_ext.stores.modes import Modes
-from llama_retrieval_ext.stores.nodes.distance import Distance
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.milvus.encoding import safe_text
+from llama_retrieval_ext.stores.milvus.filters import Expression, all_of, compiled, one_of
+from llama_retrieval_ext.stores.milvus.nodes import Writer, count_matching, matching_nodes
+from llama_retrieval_ext.stores.milvus.schema import (
+    DOC,
+    ID,
+    Manifest,
+    MilvusParams,
+    RequestedConfig,
+)
+from llama_retrieval_ext.stores.milvus.search import MOST, Searcher, Wanted, fusions_of
+from llama_retrieval_ext.stores.milvus.url import Address, checked_name
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -71,7 +81,7 @@ class MilvusStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or MilvusParams()
-        asked = Asked(
+        asked = RequestedConfig(
             tokenizer,
             distance,
             dim,
@@ -117,7 +127,7 @@ class MilvusStore(EngineStore):
         collection = Collection(
             self._connection,
             checked_name(f"{self._collection.name}{suffix}"),
-            asked=Asked(),
+            asked=RequestedConfig(),
             # Also what another client has just written is seen.
             params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
         )
@@ -157,7 +167,7 @@ class MilvusStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return Call(self._collection.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="Milvus",
             searcher=self.searcher,
@@ -166,3 +176,78 @@ class MilvusStore(EngineStore):
             call=Call,
         )
         return modes.found(query, options)
+
+
+SCORES: Final[Mapping[Distance, ScoreRange]] = {
+    "cosine": ScoreRange("cosine", -1.0, 1.0),
+    "dot": ScoreRange("dot"),
+    "euclid": ScoreRange("negative_distance", None, 0.0),
+}
+
+
+class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
+    """Asks a `MilvusStore` for nearest nodes, for keywords, or for what it makes of both.
+
+    There is no request for both that keeps their scores: ``hybrid_search`` returns fused ones only,
+    so that no hit can say what either search gave to it.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+    """
+
+    engine = "milvus"
+
+    @property
+    def features(self) -> EngineFeatures:
+        """Vector and keyword search; async callers wait in threads."""
+        dense = SCORES[self.store.distance]
+        return EngineFeatures(
+            dense=dense,
+            keyword=ScoreRange("bm25", 0.0),
+            grouping=self.store.searcher.groups,
+            most_hits=MOST,
+            fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+            mmr=self._has_mmr,
+        )
+
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
+        """The best nodes of the best documents, best first.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted, searcher = self._wanted(asked.search), self._searcher
+        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
+
+    @property
+    def _searcher(self) -> Searcher:
+        return self.store.searcher
+
+    def _wanted(self, search: Search) -> Wanted:
+        condition = search.condition
+        return Wanted(search.top_k, True if condition is None else compiled(condition))
+
+
+def expression_for(target: Target) -> Expression:
+    """The expression for the nodes that are meant; True for every node.
+
+    Raises:
+        InvalidFilterError: The filters cannot mean anything.
+        UnsupportedFilterError: The engine cannot evaluate them.
+
+    Examples:
+        >>> expression_for(Target(doc_ids=["leave.md"]))
+        '(doc == "leave.md")'
+
+    """
+    parts: list[Expression] = []
+    if target.node_ids is not None:
+        parts.append(one_of(ID, [safe_text(node_id) for node_id in target.node_ids]))
+    if target.doc_ids is not None:
+        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids]))
+    condition = target.condition
+    if condition is not None:
+        parts.append(compiled(condition))
+    return all_of(parts)

@@ -5,31 +5,38 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
+from llama_index.core.vector_stores.types import FilterOperator, VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Found
-from llama_retrieval_ext.stores.engine_store import EngineStore
-from llama_retrieval_ext.stores.mmr_options import Options
-from llama_retrieval_ext.stores.modes import Modes
-from llama_retrieval_ext.stores.nodes.distance import Distance
-from llama_retrieval_ext.stores.points.clauses import NOTHING, Clause
-from llama_retrieval_ext.stores.points.manifest import Manifest, Settings
-from llama_retrieval_ext.stores.points.targets import clause_for
-from llama_retrieval_ext.stores.points.wanted import Wanted
-from llama_retrieval_ext.stores.qdrant.address import parsed_address
-from llama_retrieval_ext.stores.qdrant.clients import connected
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    EngineFeatures,
+    EngineQuery,
+    ScoreRange,
+    Search,
+)
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
+from llama_retrieval_ext.stores.qdrant.client import Connection, Talk, connected
 from llama_retrieval_ext.stores.qdrant.collection import Collection
-from llama_retrieval_ext.stores.qdrant.connection import Connection
-from llama_retrieval_ext.stores.qdrant.params import StoreParams
-from llama_retrieval_ext.stores.qdrant.reading import count_matching, matching_nodes
+from llama_retrieval_ext.stores.qdrant.distances import range_of
+from llama_retrieval_ext.stores.qdrant.nodes import added, count_matching, deleted, matching_nodes
+from llama_retrieval_ext.stores.qdrant.params import DISTANCES, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import TalkingSearcher
-from llama_retrieval_ext.stores.qdrant.talk import Talk
-from llama_retrieval_ext.stores.qdrant.writing import added, deleted
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.qdrant.url import parsed_address
+from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings, fusions_of
+from llama_retrieval_ext.stores.qdrant_common.filters import (
+    NOTHING,
+    Clause,
+    Wanted,
+    clause_for,
+    wanted,
+)
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -135,6 +142,11 @@ class QdrantStore(EngineStore):
         """What the backend asks."""
         return TalkingSearcher(self._collection)
 
+    @property
+    def operators(self) -> frozenset[FilterOperator]:
+        """The filter operators that the server's version evaluates."""
+        return self._collection.version.operators
+
     def beside(self, suffix: str) -> Self:
         """A store of records that are read by id, in a collection of its own, over this client.
 
@@ -193,7 +205,7 @@ class QdrantStore(EngineStore):
     def _cleared(self) -> Call[None]:
         return self.connection.call(self._collection.dropped)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Found]]:
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = Modes(
             engine="this store",
             searcher=self.searcher,
@@ -211,3 +223,58 @@ class QdrantStore(EngineStore):
         if clause is not None:
             self._collection.version.check(clause)
         return clause
+
+
+class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
+    """Asks a `QdrantStore` for nearest nodes, for keywords, or for both at once.
+
+    Servers before 1.19 take the rarity of terms over the whole collection, not over the scope.
+
+    Args:
+        store: The store; whoever opened it closes it.
+        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
+            raising.
+
+    Examples:
+        >>> with QdrantStore("qdrant::memory:") as store:
+        ...     QdrantBackend(store).features.dense
+        ScoreRange(kind='cosine', low=-1.0, high=1.0)
+
+    """
+
+    engine = "qdrant"
+
+    @property
+    def features(self) -> EngineFeatures:
+        """Everything; async only on a server, as local mode computes in this process."""
+        dense = range_of(DISTANCES[self.store.distance])
+        return EngineFeatures(
+            dense=dense,
+            keyword=ScoreRange("bm25", 0.0, None),
+            one_round_trip=True,
+            fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
+            # Local mode would copy every payload for it.
+            grouping=not self.store.connection.is_local,
+            mmr=self._has_mmr,
+            real_async=self.store.connection.real_async,
+            operators=self.store.operators,
+        )
+
+    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
+        """The best nodes of the best documents, best first.
+
+        Raises:
+            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
+        """
+        wanted, searcher = self._wanted(asked.search), self._searcher
+        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
+
+    @property
+    def _searcher(self) -> TalkingSearcher:
+        return self.store.searcher
+
+    def _wanted(self, search: Search) -> Wanted:
+        return wanted(search)
+
+    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
+        return self.store.connection.call(ask)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pydantic_core import to_json
 
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.elasticsearch.conditions import compiled
-from llama_retrieval_ext.stores.elasticsearch.request import Json, lines_request
+from llama_retrieval_ext.stores.elasticsearch.filters import compiled
+from llama_retrieval_ext.stores.elasticsearch.requests import Json, lines_request
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 
 Opener = Callable[..., ElasticsearchVectorStore]

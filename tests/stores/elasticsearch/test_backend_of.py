@@ -5,10 +5,12 @@ from elasticsearch import AsyncElasticsearch
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.foreign_backend import ForeignElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.opening import backend_of
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.elasticsearch.llama_index_store import ForeignElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.open import backend_of
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
 
 
 def test_our_store_gets_the_exact_backend(store: ElasticsearchVectorStore) -> None:

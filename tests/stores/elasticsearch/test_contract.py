@@ -3,17 +3,19 @@
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stages.fusions.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusions.weighted_sum import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import WeightedSum
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.elasticsearch.asking import Opener
 

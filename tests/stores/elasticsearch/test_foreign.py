@@ -11,15 +11,15 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.filters import Compare, matches
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.elasticsearch.foreign_backend import ForeignElasticsearchBackend
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stores.elasticsearch.llama_index_store import ForeignElasticsearchBackend
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
-from llama_retrieval_ext.testing.ranking_contract import RankingContract
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
 OPERATORS = (
     FilterOperator.EQ,

@@ -8,9 +8,9 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, matches, parse_filters
+from llama_retrieval_ext.stores.elasticsearch.documents import query_for
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.elasticsearch.targets import query_for
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.engine.vector_store import Target
 from tests.stores.elasticsearch.asking import Opener, ids_by_condition, ids_by_query
 
 PARTS = [

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.stores.elasticsearch.keyword_terms import asked_text, indexed_text
-from llama_retrieval_ext.stores.elasticsearch.manifest import Manifest
+from llama_retrieval_ext.stores.elasticsearch.documents import asked_text, indexed_text
+from llama_retrieval_ext.stores.elasticsearch.index import Manifest
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -22,9 +22,11 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.elasticsearch.asking import Opener
 

@@ -12,17 +12,19 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.fusions.rrf import RRF
-from llama_retrieval_ext.stores.backend import Capabilities, Search, dense_and_keyword
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.request import Json, Request
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stores.elasticsearch.requests import Json, Request
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search, hybrid_queries
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.elasticsearch.asking import Opener
 
 VECTORS = {"same": [3.0, 4.0], "near": [4.0, 3.0], "across": [-4.0, 3.0], "against": [-3.0, -4.0]}
@@ -66,7 +68,7 @@ def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorS
     for found in (
         backend.dense([1.0, 0.0], Search(7)).function(),
         backend.keyword("word", Search(7)).function(),
-        *backend.batch(dense_and_keyword([1.0, 0.0], "word", Search(7))).function(),
+        *backend.batch(hybrid_queries([1.0, 0.0], "word", Search(7))).function(),
     ):
         assert [each.node_id for each in found] == expected
 
@@ -143,8 +145,8 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
 
     class Apart(ElasticsearchBackend):
         @property
-        def capabilities(self) -> Capabilities:
-            return replace(super().capabilities, one_round_trip=False)
+        def features(self) -> EngineFeatures:
+            return replace(super().features, one_round_trip=False)
 
     apart = HybridRetriever(Apart(store), embed_model=embed_model, fusion=RRF())
     expected = apart.retrieve(query)

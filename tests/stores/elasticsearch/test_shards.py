@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stores.elasticsearch.backend import ElasticsearchBackend
-from llama_retrieval_ext.stores.elasticsearch.index_params import IndexParams
-from llama_retrieval_ext.stores.elasticsearch.manifest import Asked
-from llama_retrieval_ext.stores.elasticsearch.mapping import index_body
-from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.elasticsearch.index import IndexParams, RequestedConfig, index_body
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
 from tests.stores.elasticsearch.conftest import ALONE
 
 QUERY = Query("word", embedding=[1.0, 0.0])
@@ -44,7 +44,7 @@ CALLS: dict[str, Call] = {
 def halved(store: ElasticsearchVectorStore) -> Iterator[ElasticsearchVectorStore]:
     """An index that somebody has made, one of whose two shards has no place."""
     params = IndexParams(number_of_shards=2, number_of_replicas=0, settings={_ROOM: 1})
-    asked = Asked(dimension=2, params=ALONE, routing=False)
+    asked = RequestedConfig(dimension=2, params=ALONE, routing=False)
     body = index_body(asked.checked(None, store.index), params)
     store.client.indices.create(index=store.index, wait_for_active_shards="0", **body)
     yield store

@@ -5,13 +5,18 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.effects import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches
-from llama_retrieval_ext.stores.backend import Backend, Found, ScoreRange, Search, dense_and_keyword
-from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    ScoreRange,
+    Search,
+    hybrid_queries,
+)
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 MODEL = FakeEmbedding()
 
@@ -22,22 +27,22 @@ def backend(store: EmbeddedVectorStore) -> EmbeddedBackend:
     return EmbeddedBackend(store)
 
 
-def plan(call: Call[list[Found]]) -> Plan[list[Found]]:
-    found: list[Found] = yield call
+def plan(call: Call[list[Candidate]]) -> Plan[list[Candidate]]:
+    found: list[Candidate] = yield call
     return found
 
 
-def told(found: list[Found]) -> list[tuple[str, float]]:
+def told(found: list[Candidate]) -> list[tuple[str, float]]:
     return [(each.node_id, each.score) for each in found]
 
 
 def test_it_keeps_the_protocol(backend: EmbeddedBackend) -> None:
     kept: Backend = backend
-    assert kept.capabilities.dense == ScoreRange("cosine", -1.0, 1.0)
-    assert kept.capabilities.keyword == ScoreRange("bm25", 0.0, None)
-    assert kept.capabilities.one_round_trip
-    assert kept.capabilities.mmr
-    assert not kept.capabilities.real_async
+    assert kept.features.dense == ScoreRange("cosine", -1.0, 1.0)
+    assert kept.features.keyword == ScoreRange("bm25", 0.0, None)
+    assert kept.features.one_round_trip
+    assert kept.features.mmr
+    assert not kept.features.real_async
     assert not kept.drop_violations
     assert EmbeddedBackend(backend.store, drop_violations=True).drop_violations
 
@@ -48,7 +53,7 @@ def test_it_keeps_the_protocol(backend: EmbeddedBackend) -> None:
 )
 def test_scores_are_declared_for_what_they_are(distance: str, expected: ScoreRange) -> None:
     with EmbeddedVectorStore(":memory:", distance=distance) as store:  # type: ignore[arg-type]
-        assert EmbeddedBackend(store).capabilities.dense == expected
+        assert EmbeddedBackend(store).features.dense == expected
 
 
 @pytest.mark.parametrize("text", SAMPLE_QUERIES)
@@ -60,7 +65,7 @@ async def test_both_searches_at_once_give_what_each_gives(
         search = Search(5, None if scope is None else scope.condition, scope)
         dense = run(plan(backend.dense(embedding, search)))
         keyword = await arun(plan(backend.keyword(text, search)))
-        both = backend.batch(dense_and_keyword(embedding, text, search)).function()
+        both = backend.batch(hybrid_queries(embedding, text, search)).function()
         assert (told(both[0]), told(both[1])) == (told(dense), told(keyword))
         assert dense
         assert keyword
@@ -70,7 +75,7 @@ async def test_both_searches_at_once_give_what_each_gives(
 
 def test_both_searches_without_a_term_are_the_vector_search(backend: EmbeddedBackend) -> None:
     embedding = MODEL.get_query_embedding("leave")
-    dense, keyword = backend.batch(dense_and_keyword(embedding, "", Search(3))).function()
+    dense, keyword = backend.batch(hybrid_queries(embedding, "", Search(3))).function()
     assert told(dense) == told(backend.dense(embedding, Search(3)).function())
     assert keyword == []
 
@@ -79,7 +84,7 @@ def test_an_empty_store_finds_nothing(store: EmbeddedVectorStore) -> None:
     backend = EmbeddedBackend(store)
     assert backend.dense([1.0], Search(3)).function() == []
     assert backend.keyword("leave", Search(3)).function() == []
-    assert backend.batch(dense_and_keyword([1.0], "leave", Search(3))).function() == [[], []]
+    assert backend.batch(hybrid_queries([1.0], "leave", Search(3))).function() == [[], []]
 
 
 def test_nodes_that_tie_are_ordered_by_id(backend: EmbeddedBackend) -> None:
@@ -101,12 +106,12 @@ def test_a_condition_the_engine_cannot_evaluate_is_refused_before_anything_is_as
     with pytest.raises(UnsupportedFilterError):
         backend.keyword("leave", search)
     with pytest.raises(UnsupportedFilterError):
-        backend.batch(dense_and_keyword([1.0], "leave", search))
+        backend.batch(hybrid_queries([1.0], "leave", search))
 
 
 def test_it_describes_itself(backend: EmbeddedBackend) -> None:
     about = backend.describe()
-    assert about["engine"] == "qdrant-edge"
+    assert about["engine"] == "embedded"
     assert about["nodes"] == 12
     assert about["distance"] == "cosine"
     assert about["path"] == ":memory:"

@@ -8,9 +8,8 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.embedded.backend import EmbeddedBackend
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 TEXTS = [

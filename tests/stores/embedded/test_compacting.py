@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.manifest import write_manifest
+from llama_retrieval_ext.stores.embedded.files import write_manifest
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 COMPACTING = """
@@ -147,7 +147,7 @@ def test_when_it_fails_nothing_changes(
         raise Exception("No space left on device")  # noqa: TRY002 - the engine's own kind
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.compaction._copy", failing)
+        patched.setattr("llama_retrieval_ext.stores.embedded.nodes._copy", failing)
         with pytest.raises(StoreUnavailableError, match="no room is left"):
             store.compact()
     assert (answers(store), shards(store)) == (before, ["shard"])

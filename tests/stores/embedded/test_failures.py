@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.failures import meaning
+from llama_retrieval_ext.stores.embedded.files import meaning
 
 
 @pytest.mark.parametrize(

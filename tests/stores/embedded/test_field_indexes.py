@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from qdrant_edge import EdgeShard, PayloadSchemaType
 
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.points.field_limits import MOST_FIELDS
+from llama_retrieval_ext.stores.qdrant_common.points import MOST_FIELDS
 
 
 def node(node_id: str, **metadata: object) -> TextNode:

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.points.wanted import Wanted
+from llama_retrieval_ext.stores.qdrant_common.filters import Wanted
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NODES = [

@@ -1,7 +1,9 @@
 """LlamaIndex queries: every mode, what restricts them, and what is refused."""
 
+import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 WORDS = ["annual", "leave", "sick", "report", "year", "office", "canteen", "travel", "rule", "law"]
 DIMENSION = 8
@@ -161,11 +163,22 @@ def test_mmr_picks_what_the_formula_picks(filled: EmbeddedVectorStore, threshold
     assert filled.query(query(mode=MMR), mmr_threshold=threshold).ids == expected
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_mmr_breaks_ties_by_node_id(store: EmbeddedVectorStore, order: int) -> None:
+    directions = {"x": [1.0, 0.0, 0.5], "y": [0.0, 1.0, 0.5]}
+    nodes = [
+        TextNode(id_=f"{number}-{name}", embedding=embedding)
+        for name, embedding in directions.items()
+        for number in range(9)
+    ]
+    store.add(nodes[::order])
+    asked = query(mode=MMR, query_embedding=[1.0, 1.0, 1.0], similarity_top_k=4)
+    assert store.query(asked, mmr_prefetch_factor=2).ids == ["0-x", "0-y", "1-x", "1-y"]
+
+
 def test_mmr_of_a_few_candidates_is_a_choice_among_them(filled: EmbeddedVectorStore) -> None:
     result = filled.query(query(mode=MMR), mmr_prefetch_k=10, mmr_threshold=0.0)
     assert set(result.ids or []) == set(best(cosines(NODES), 10))
-    few = filled.query(query(mode=MMR), mmr_prefetch_k=3)
-    assert set(few.ids or []) == set(result.ids or [])
     wide = filled.query(query(mode=MMR), mmr_prefetch_factor=20, mmr_threshold=0.0)
     assert set(wide.ids or []) != set(result.ids or [])
 
@@ -200,12 +213,6 @@ def test_every_mode_honours_filters_documents_and_ids(
     assert found <= expected
     if mode is DEFAULT:
         assert found == expected
-
-
-def test_empty_lists_of_ids_restrict_nothing_as_llama_index_means_it(
-    filled: EmbeddedVectorStore,
-) -> None:
-    assert filled.query(query(doc_ids=[], node_ids=[])) == filled.query(query())
 
 
 @pytest.mark.parametrize("mode", [DEFAULT, SPARSE, HYBRID, MMR, "hybrid"])
@@ -255,6 +262,38 @@ def test_what_cannot_work_is_refused(
 def test_an_option_of_another_mode_is_refused(filled: EmbeddedVectorStore) -> None:
     with pytest.raises(ConfigurationError, match=r"DEFAULT has no options mmr_threshold"):
         filled.query(query(), mmr_threshold=0.5)
+    with pytest.raises(ConfigurationError, match=r"DEFAULT has no mmr_threshold"):
+        filled.query(query(mmr_threshold=0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mmr_threshold": 1.1}, "mmr_threshold must be between 0 .* got 1.1"),
+        ({"mmr_threshold": math.nan}, "mmr_threshold must be between"),
+        ({"mmr_threshold": "high"}, "mmr_threshold must be between .* got 'high'"),
+        ({"mmr_prefetch_k": 20, "mmr_prefetch_factor": 2.0}, "got both; leave one out"),
+        ({"mmr_prefetch_k": 9}, "mmr_prefetch_k must be a whole number from 10, .* got 9"),
+        ({"mmr_prefetch_k": 12.5}, "mmr_prefetch_k must be a whole number"),
+        ({"mmr_prefetch_k": True}, "mmr_prefetch_k must be a whole number"),
+        ({"mmr_prefetch_factor": 0}, "mmr_prefetch_factor must be a number from 1, got 0"),
+        ({"mmr_prefetch_factor": math.inf}, "mmr_prefetch_factor must be a number from 1"),
+    ],
+)
+def test_options_of_mmr_that_contradict_or_mean_nothing_are_refused(
+    filled: EmbeddedVectorStore, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        filled.query(query(mode=MMR), **options)
+
+
+def test_a_threshold_in_the_query_and_another_beside_it_are_refused(
+    filled: EmbeddedVectorStore,
+) -> None:
+    asked = query(mode=MMR, mmr_threshold=0.3)
+    with pytest.raises(ConfigurationError, match=r"mmr_threshold=0.3 and .* mmr_threshold=0.7"):
+        filled.query(asked, mmr_threshold=0.7)
+    assert filled.query(asked, mmr_threshold=0.3) == filled.query(asked)
 
 
 @pytest.mark.parametrize("mode", [VectorStoreQueryMode.SEMANTIC_HYBRID, VectorStoreQueryMode.SVM])

@@ -13,10 +13,10 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.milvus.conditions import Expression, compiled
-from llama_retrieval_ext.stores.milvus.foreign_conditions import narrowing
-from llama_retrieval_ext.stores.milvus.targets import expression_for
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.milvus.filters import Expression, compiled
+from llama_retrieval_ext.stores.milvus.llama_index_filters import narrowing
+from llama_retrieval_ext.stores.milvus.store import expression_for
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
 

@@ -11,15 +11,15 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BM25BuiltInFunction
 
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
-from llama_retrieval_ext.stages.algebra.retriever import Retriever
-from llama_retrieval_ext.stores.backend import ScoreRange, Search
-from llama_retrieval_ext.stores.milvus.foreign_backend import ForeignBackend
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.milvus.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 
@@ -101,7 +101,7 @@ def test_the_score_is_the_metrics_and_higher_is_better(
     store = foreign(tmp_path, 2, similarity_metric=metric)
     store.add([TextNode(id_=str(i), embedding=[1.0, float(i)]) for i in range(3)])
     backend = ForeignBackend(store)
-    assert backend.capabilities.dense == expected
+    assert backend.features.dense == expected
     found = backend.dense([1.0, 0.0], Search(3)).function()
     scores = [each.score for each in found]
     assert scores == sorted(scores, reverse=True)
@@ -123,7 +123,7 @@ def test_keywords_are_found_where_the_store_has_them(tmp_path: Path) -> None:
     )
     store.add([TextNode(id_=text, text=text, embedding=[1.0, 0.0]) for text in ("leave", "lunch")])
     backend = ForeignBackend(store)
-    assert backend.capabilities.keyword == ScoreRange("bm25", 0.0)
+    assert backend.features.keyword == ScoreRange("bm25", 0.0)
     found = backend.keyword("lunch time", Search(5)).function()
     assert [each.node_id for each in found] == ["lunch"]
     assert found[0].score > 0

@@ -17,13 +17,11 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.milvus.backend import MilvusBackend
-from llama_retrieval_ext.stores.milvus.conditions import compiled
-from llama_retrieval_ext.stores.milvus.opening import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusStore
-from llama_retrieval_ext.stores.milvus.targets import expression_for
-from llama_retrieval_ext.stores.target import Target
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.milvus.filters import compiled
+from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, expression_for
 from tests.servers.given import collection_url
 
 EQ = FilterOperator.EQ

@@ -22,9 +22,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.stores.milvus.opening import open_milvus
+from llama_retrieval_ext.stores.milvus.open import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
-from llama_retrieval_ext.stores.opening import backend_for
+from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Opened = Callable[..., MilvusStore]
@@ -310,7 +310,8 @@ def test_doc_ids_and_node_ids_narrow_a_query(store: MilvusStore) -> None:
     store.add([node("a", doc="x.md"), node("b", doc="x.md"), node("c")])
     assert ids(store, doc_ids=["x.md"]) == ["a", "b"]
     assert ids(store, doc_ids=["x.md"], node_ids=["b", "c"]) == ["b"]
-    assert ids(store, doc_ids=[], node_ids=[]) == ["a", "b", "c"]
+    assert ids(store, node_ids=[]) == ["a", "b", "c"]
+    assert ids(store, doc_ids=[]) == []
     assert ids(store, doc_ids=[""]) == []
 
 
@@ -360,7 +361,7 @@ def test_whether_it_goes_by_documents_depends_on_the_index_that_there_is(
     monkeypatch.setattr("llama_retrieval_ext.stores.milvus.search.GROUPING", ["FLAT"])
     url = f"milvus:{tmp_path}/kb.db"
     with open_milvus(url, store_params={"index_type": index_type}) as store:
-        assert backend_for(store).capabilities.grouping == groups
+        assert backend_for(store).features.grouping == groups
         store.add([node("a")])
     with open_milvus(url) as store:
-        assert backend_for(store).capabilities.grouping == groups
+        assert backend_for(store).features.grouping == groups

@@ -4,8 +4,8 @@ import pytest
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.milvus.opening import open_milvus
-from llama_retrieval_ext.stores.milvus.server_version import check_version, is_lite
+from llama_retrieval_ext.stores.milvus.client import check_version, is_lite
+from llama_retrieval_ext.stores.milvus.open import open_milvus
 from tests.servers.given import collection_url
 
 

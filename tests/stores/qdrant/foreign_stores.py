@@ -9,9 +9,9 @@ from llama_index.core.schema import BaseNode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.execution.effects import Call
-from llama_retrieval_ext.stores.backend import Asked, Found, Search
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -58,15 +58,15 @@ class Named:
         self.store = backend.store
         self.engine = backend.engine
         self.drop_violations = backend.drop_violations
-        self.capabilities = backend.capabilities
+        self.features = backend.features
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Found]]:
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         return _mapped(self._backend.dense(embedding, search), _named)
 
-    def keyword(self, text: str, search: Search) -> Call[list[Found]]:
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return _mapped(self._backend.keyword(text, search), _named)
 
-    def batch(self, asked: Sequence[Asked]) -> Call[list[list[Found]]] | None:
+    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         call = self._backend.batch(asked)
         return None if call is None else _mapped(call, lambda rankings: list(map(_named, rankings)))
 
@@ -74,9 +74,9 @@ class Named:
         return self._backend.describe()
 
 
-def _named(found: list[Found]) -> list[Found]:
+def _named(found: list[Candidate]) -> list[Candidate]:
     return [
-        Found(each.node.model_copy(update={"id_": NAMES[each.node_id]}), each.score)
+        Candidate(each.node.model_copy(update={"id_": NAMES[each.node_id]}), each.score)
         for each in found
     ]
 

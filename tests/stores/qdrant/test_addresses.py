@@ -3,9 +3,8 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.qdrant.address import Address, parsed_address
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.qdrant.url import Address, parsed_address
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 
 

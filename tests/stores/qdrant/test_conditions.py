@@ -20,13 +20,12 @@ from qdrant_edge import (
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
-from llama_retrieval_ext.stores.backend import Search
-from llama_retrieval_ext.stores.embedded.conditions import as_edge_filter
-from llama_retrieval_ext.stores.points.point_id import point_id
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.flat_conditions import flat_clause_of
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.odd_metadata import (
     ANY_CASE,

@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.keyword import KeywordRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
@@ -73,16 +72,12 @@ def dense() -> Iterator[Named]:
 
 
 class TestHybridBackend(BackendContract):
-    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
-
     @pytest.fixture
     def backend(self, any_hybrid: Named) -> Named:
         return any_hybrid
 
 
 class TestDenseBackend(BackendContract):
-    refused = frozenset({FilterOperator.TEXT_MATCH_INSENSITIVE})
-
     @pytest.fixture
     def backend(self, dense: Named) -> Named:
         return dense

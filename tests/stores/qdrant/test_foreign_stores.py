@@ -8,8 +8,6 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.basic.hybrid import HybridRetriever
-from llama_retrieval_ext.basic.vector import VectorRetriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
@@ -19,10 +17,12 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.backend import ScoreRange, Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
-from llama_retrieval_ext.stores.qdrant.opening import backend_of
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search, hybrid_queries
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.open import backend_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids
 
@@ -47,8 +47,8 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
     for backend in (ForeignBackend(store), ForeignBackend(foreign_store(client, hybrid=True))):
-        assert backend.capabilities.keyword is None
-        assert backend.batch(dense_and_keyword(VECTOR, "leave", Search(3))) is None
+        assert backend.features.keyword is None
+        assert backend.batch(hybrid_queries(VECTOR, "leave", Search(3))) is None
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
         with pytest.raises(UnsupportedModeError):
@@ -60,7 +60,7 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
 ) -> None:
     store = foreign_store(client, hybrid=True)
     backend = ForeignBackend(store)
-    call = backend.batch(dense_and_keyword(VECTOR, "leave", Search(3)))
+    call = backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
     assert call is not None
     assert call.function() == [[], []]
     store.add(nodes_with_uuids(MODEL))
@@ -96,10 +96,10 @@ def test_higher_is_better_whatever_the_distance(
 ) -> None:
     config = models.VectorParams(size=2, distance=models.Distance(distance))
     store = foreign_store(client, dense_config=config)
-    assert ForeignBackend(store).capabilities.dense == declared
+    assert ForeignBackend(store).features.dense == declared
     store.add([TextNode(text="t", embedding=vector) for vector in ([2.0, 0.0], [-1.0, 0.0])])
     backend = ForeignBackend(foreign_store(client))  # which reads it from the collection
-    assert backend.capabilities.dense == declared
+    assert backend.features.dense == declared
     found = backend.dense([1.0, 0.0], Search(2)).function()
     assert [each.score for each in found] == pytest.approx(scores)
 
@@ -161,7 +161,7 @@ async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeSer
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
     backend = ForeignBackend(store)
-    assert not backend.capabilities.real_async
+    assert not backend.features.real_async
     assert backend.dense(VECTOR, Search(1)).coroutine is None
     assert len(await VectorRetriever(backend, embed_model=MODEL, top_k=4).aretrieve("leave")) == 4
     client.close()
@@ -173,7 +173,7 @@ async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> 
     client.close()
     aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
     backend = ForeignBackend(foreign_store(None, aclient))
-    assert backend.capabilities.real_async
+    assert backend.features.real_async
     retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
     assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
     await aclient.close()

@@ -15,9 +15,8 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from tests.stores.qdrant.places import PLACES, place
 
 PIECES = [
@@ -59,7 +58,7 @@ def test_no_filter_shows_a_foreign_row(store: QdrantStore) -> None:
         try:
             condition = Query("x", filters=filters(rng), scope=scope).condition
             search = Search(10, condition, scope)
-            legs = backend.batch(dense_and_keyword([1.0, 0.0], "text", search))
+            legs = backend.batch(hybrid_queries([1.0, 0.0], "text", search))
         except (InvalidFilterError, UnsupportedFilterError):
             refused += 1
             continue

@@ -24,10 +24,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.backend import Found, Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.opening import backend_of, open_qdrant
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Candidate, Search, hybrid_queries
+from llama_retrieval_ext.stores.qdrant.open import backend_of, open_qdrant
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
@@ -60,7 +59,7 @@ def test_a_new_store_is_empty_and_answers_before_the_first_node(store: QdrantSto
     assert store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).ids == []
     backend = QdrantBackend(store)
     assert backend.keyword("leave", Search(3)).function() == []
-    assert backend.batch(dense_and_keyword([1.0], "leave", Search(3))).function() == [[], []]
+    assert backend.batch(hybrid_queries([1.0], "leave", Search(3))).function() == [[], []]
 
 
 def test_nodes_are_added_read_replaced_and_deleted(store: QdrantStore) -> None:
@@ -219,7 +218,7 @@ def test_it_works_on_one_event_loop_after_another(store: QdrantStore) -> None:
     assert store.count() == 3
 
 
-async def _found(backend: QdrantBackend) -> list[Found]:
+async def _found(backend: QdrantBackend) -> list[Candidate]:
     call = backend.dense([1.0, 0.0], Search(9))
     return call.function() if call.coroutine is None else await call.coroutine()
 

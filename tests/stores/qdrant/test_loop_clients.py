@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from llama_retrieval_ext.stores.qdrant.loop_clients import LoopClients
+from llama_retrieval_ext.stores.qdrant.client import LoopClients
 
 
 class Client:

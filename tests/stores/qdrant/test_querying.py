@@ -25,12 +25,11 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.backend import ScoreRange, Search
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
 
@@ -170,7 +169,7 @@ def test_higher_is_better_whatever_the_distance(
     vectors = [[2.0, 0.0], [0.6, 0.8], [-1.0, 0.0]]
     store.add([TextNode(text="t", embedding=vector) for vector in vectors])
     backend = QdrantBackend(store)
-    assert backend.capabilities.dense == declared
+    assert backend.features.dense == declared
     found = backend.dense([1.0, 0.0], Search(3)).function()
     assert [each.score for each in found] == pytest.approx(scores, abs=1e-5)
 
@@ -209,6 +208,7 @@ def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: Fa
         assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
         assert backend.describe()["rarity_in_scope"] is False
         assert not any('"corpus"' in body for _, _, body in fake.requests)
+        assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
         text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
         with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
             backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()

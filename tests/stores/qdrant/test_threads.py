@@ -6,12 +6,11 @@ import pytest
 from llama_index.core.schema import TextNode
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.stores.backend import Search, dense_and_keyword
-from llama_retrieval_ext.stores.qdrant.backend import QdrantBackend
-from llama_retrieval_ext.stores.qdrant.foreign_backend import ForeignBackend
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_embedding import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.foreign_stores import foreign_store, nodes_with_uuids
 
 MODEL = FakeEmbedding()
@@ -30,7 +29,7 @@ def test_four_writers_and_four_readers_lose_nothing(store: QdrantStore) -> None:
 
     def read(_: int) -> None:
         for _ in range(EACH):
-            dense, keyword = backend.batch(dense_and_keyword(vector, "leave", Search(5))).function()
+            dense, keyword = backend.batch(hybrid_queries(vector, "leave", Search(5))).function()
             assert len(dense) == 5
             assert keyword
 

@@ -1,1 +1,0 @@
-"""Retrievers over one source."""

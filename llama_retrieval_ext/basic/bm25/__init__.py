@@ -1,5 +1,0 @@
-"""BM25 over nodes in memory or in a docstore."""
-
-from llama_retrieval_ext.basic.bm25.retriever import BM25Retriever
-
-__all__ = ["BM25Retriever"]

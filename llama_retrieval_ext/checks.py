@@ -1,0 +1,241 @@
+"""Checks of arguments, for those who have no type checker: once, where they come in."""
+
+import difflib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# LlamaIndex's word for `top_k`, and the other names that libraries have for a number of hits.
+_TWO_WORDS: Final = frozenset({"top_k", "similarity_top_k"})
+_NUMBER_OF_HITS: Final = frozenset({*_TWO_WORDS, "topk", "k", "top_n", "n", "limit", "size"})
+
+
+def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
+    """The same value, if it is what it has to be.
+
+    Args:
+        value: What was given.
+        kind: Its class, or a base of it.
+        what: What the argument is called.
+        instead: What to write; for an enumeration its members are told.
+
+    Raises:
+        ConfigurationError: It is something else.
+
+    Examples:
+        >>> of_type("leave", str, "name")
+        'leave'
+
+    """
+    if isinstance(value, kind):
+        return value
+    if issubclass(kind, Enum):
+        instead = f"write one of {', '.join(map(str, kind))}"
+    advice = f"; {instead}" if instead else ""
+    raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}{advice}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number; True and False are none.
+
+    Examples:
+        >>> is_number(0.5), is_number("0.5"), is_number(math.nan)
+        (True, False, False)
+
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def check_count(count: int, what: str, *, least: int = 1) -> int:
+    """The same number, if it can count something.
+
+    Args:
+        count: The number.
+        what: What the argument is called.
+        least: The smallest it can be.
+
+    Raises:
+        ConfigurationError: It is below that, beyond what a machine counts, or not a whole number.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ConfigurationError(
+            f"{what} must be a whole number of at least {least}, got {count!r}"
+        )
+    if count > sys.maxsize:  # no engine, and no list, counts so far
+        raise ConfigurationError(f"{what} must be at most {sys.maxsize}, got {count}")
+    return count
+
+
+def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
+    """The same number, if it can be a time limit.
+
+    Args:
+        seconds: The number.
+        what: What the argument is called.
+        otherwise: What to write for no limit.
+
+    Raises:
+        ConfigurationError: It is not a positive, finite number.
+    """
+    if not is_number(seconds) or seconds <= 0:
+        advice = f"; {otherwise}" if otherwise else ""
+        raise ConfigurationError(
+            f"{what} must be a positive number of seconds, got {seconds!r}{advice}"
+        )
+    return seconds
+
+
+def checked_call(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function, raising `ArgumentError` where a call does not fit its signature.
+
+    A coroutine function stays one. Errors from inside the function are left alone. The signature is
+    only examined when a call has raised a ``TypeError``, so calls that fit cost next to nothing.
+
+    Args:
+        function: A function, method, or ``__init__``.
+
+    Examples:
+        >>> @checked_call
+        ... def search(query, *, top_k=10): ...
+        >>> search("annual leave", topk=3)
+        Traceback (most recent call last):
+        ...
+        llama_retrieval_ext.errors.ArgumentError: search() has no argument 'topk'; write top_k=3
+
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.keys() >= _TWO_WORDS:
+            raise _two_numbers(*(kwargs[name] for name in sorted(_TWO_WORDS, key=len)))
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            problem = _misfit(function, args, kwargs)
+            if problem is None:
+                raise
+            raise ArgumentError(problem) from error
+
+    if not inspect.iscoroutinefunction(function):
+        return call
+
+    @wraps(function)
+    async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
+        return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
+
+    return acall  # type: ignore[return-value]  # likewise
+
+
+def checked_arguments(kind: type[T]) -> type[T]:
+    """Class decorator: `checked_call` for the class's own constructor. Stands above ``@dataclass``.
+
+    Args:
+        kind: The class.
+    """
+    own = vars(kind).get("__init__")
+    # A dataclass with slots is made twice, the second time with the constructor of the first.
+    if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
+        type.__setattr__(kind, "__init__", checked_call(own))
+    return kind
+
+
+class CheckedArguments:
+    """Base of classes whose constructors, and those of subclasses, raise `ArgumentError`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        checked_arguments(cls)
+
+
+def _misfit(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> str | None:
+    """How a call differs from a signature, and what to write; None where it fits."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        reason = str(error)
+    else:
+        return None
+    is_constructor = function.__name__ == "__init__"
+    name = type(args[0]).__name__ if is_constructor else function.__name__
+    parameters = [
+        each for each in signature.parameters.values() if each.name not in {"self", "cls"}
+    ]
+    names = [each.name for each in parameters if each.kind not in _VARIADIC]
+    unknown = next((each for each in kwargs if each not in names), None)
+    takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
+    if unknown is None:
+        needed = [each.name for each in parameters if each.default is each.empty]
+        missing = [f"{each}=..." for each in needed if repr(each) in reason]
+        return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
+    near = nearest(unknown, names)
+    instead = takes if near is None else f"write {near}={kwargs[unknown]!r}"
+    return f"{name}() has no argument {unknown!r}; {instead}"
+
+
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def nearest(unknown: str, names: Iterable[str]) -> str | None:
+    """Return the name that was probably meant; None where none is near.
+
+    Args:
+        unknown: What was written.
+        names: What could have been.
+
+    Examples:
+        >>> nearest("similarity_top_k", ["store", "top_k"]), nearest("x", ["store"])
+        ('top_k', None)
+
+    """
+    known = list(names)
+    if unknown in _NUMBER_OF_HITS:
+        same = next((name for name in known if name in _NUMBER_OF_HITS), None)
+        if same is not None:
+            return same
+    return next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
+
+
+def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
+    """Return the number of hits, which has two names: ours and LlamaIndex's.
+
+    `checked_call` refuses both as keywords.
+
+    Args:
+        number: By the name that has a default.
+        other: By the other; None where it is not given.
+        default: The default of ``number``, where that can also come by position.
+
+    Raises:
+        ArgumentError: Both are given.
+    """
+    if other is None:
+        return number
+    if default is not None and number != default:
+        raise _two_numbers(number, other)
+    return other
+
+
+def _two_numbers(first: object, second: object) -> ArgumentError:
+    return ArgumentError(
+        f"got {first!r} and {second!r} for top_k and similarity_top_k, which are two names of one "
+        "argument; give one"
+    )

@@ -1,0 +1,313 @@
+"""The notation of ``--filter`` on the command line."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.cli.output import one_line
+from llama_retrieval_ext.errors import InvalidFilterError
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, parse_filters
+
+Expression: TypeAlias = MetadataFilter | MetadataFilters
+Scalar: TypeAlias = int | float | str
+
+_OPERATORS = {
+    "=": FilterOperator.EQ,
+    "!=": FilterOperator.NE,
+    ">=": FilterOperator.GTE,
+    ">": FilterOperator.GT,
+    "<=": FilterOperator.LTE,
+    "<": FilterOperator.LT,
+    "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
+}
+# The first operator ends the key; of two that begin alike, the longer one counts.
+_COMPARISON = re.compile(r"(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*")
+_LIST = re.compile(r"(?P<key>[^=!<>~()]*?)\s+(?P<negation>not\s+)?in\s*\(\s*", re.IGNORECASE)
+_QUOTED = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'", re.DOTALL)
+# What ends a value without quotes; within parentheses these and commas do, too.
+_END = re.compile(r"\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_END_IN_PARENTHESES = re.compile(r"[,()]|\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
+_KEYWORD_IN_KEY = re.compile(r"(?:^|\s)(?:and|or)(?:\s|$)", re.IGNORECASE)
+_QUOTES = ('"', "'")
+# A value that begins with one of these was meant as another operator, == or =>.
+_OPERATOR_SIGNS = ("=", "<", ">")
+_DEEPEST = 50
+_SHOWN = 100
+_GRAMMAR = (
+    "write KEY=VALUE, or one of != >= > <= < in place of =, or KEY~PART, or KEY in (VALUE, VALUE); "
+    "combine with and, or, not and parentheses; in quotes a value is a string, and may hold these "
+    "words"
+)
+
+
+def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
+    """Return the filters that ``--filter`` options stand for; all of them must hold.
+
+    Args:
+        options: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
+            ``key<value``, ``key~part`` (the string has that part, whatever the case),
+            ``key in (value, value)`` or ``key not in (value, value)``; or several of these with
+            ``and``, ``or``, ``not`` and parentheses, where ``not`` binds tightest and ``or`` least.
+            A value that reads as a number is one, unless it is quoted. A value has to be quoted if
+            it begins with ``=``, ``<`` or ``>``, or holds the words ``and`` or ``or``; a quote in
+            it is doubled.
+
+    Returns:
+        LlamaIndex filters, or None if there are no options.
+
+    Raises:
+        InvalidFilterError: An option is none of these, or a value does not fit its operator.
+
+    Examples:
+        >>> for part in parse_filter_options(["year>=2020", 'article="3"', "law~safety"]).filters:
+        ...     print(part.key, part.operator.name, repr(part.value))
+        year GTE 2020
+        article EQ '3'
+        law TEXT_MATCH_INSENSITIVE 'safety'
+        >>> (either,) = parse_filter_options(["lang in (zh, en) or year<2000"]).filters
+        >>> either.condition.name, [part.key for part in either.filters]
+        ('OR', ['lang', 'year'])
+
+    """
+    if not options:
+        return None
+    filters = MetadataFilters(filters=[_Parser(option).parse() for option in options])
+    parse_filters(filters)
+    return filters
+
+
+class _Parser:
+    """Recursive descent over one option."""
+
+    def __init__(self, option: str) -> None:
+        self._option = option
+        self._text = option.strip()
+        self._at = 0
+        self._depth = 0  # in parentheses
+        self._nesting = 0  # in parentheses and negations
+
+    def parse(self) -> Expression:
+        """The whole option as one expression."""
+        expression = self._disjunction()
+        if self._at < len(self._text):
+            raise self._error(f"cannot be read from {self._text[self._at :]!r} on")
+        return expression
+
+    def _disjunction(self) -> Expression:
+        parts = [self._conjunction()]
+        while self._keyword("or"):
+            parts.append(self._conjunction())
+        return _group(parts, FilterCondition.OR)
+
+    def _conjunction(self) -> Expression:
+        parts = [self._term()]
+        while self._keyword("and"):
+            parts.append(self._term())
+        return _group(parts, FilterCondition.AND)
+
+    def _term(self) -> Expression:
+        self._nesting += 1
+        if self._nesting > _DEEPEST:
+            raise self._error(f"is nested more than {_DEEPEST} times")
+        term = self._factor()
+        self._nesting -= 1
+        return term
+
+    def _factor(self) -> Expression:
+        if self._keyword("not"):
+            return MetadataFilters(filters=[self._term()], condition=FilterCondition.NOT)
+        if not self._skip("("):
+            return self._comparison()
+        self._depth += 1
+        expression = self._disjunction()
+        self._depth -= 1
+        if not self._skip(")"):
+            raise self._error("has a parenthesis that does not end")
+        return expression
+
+    def _comparison(self) -> MetadataFilter:
+        values = _LIST.match(self._text, self._at)
+        if values is not None:
+            key = self._key(values)
+            operator = FilterOperator.NIN if values["negation"] else FilterOperator.IN
+            return MetadataFilter(key=key, operator=operator, value=self._values())
+        comparison = _COMPARISON.match(self._text, self._at)
+        if comparison is None:
+            raise self._error("cannot be read")
+        key, operator = self._key(comparison), _OPERATORS[comparison["operator"]]
+        as_text = operator is FilterOperator.TEXT_MATCH_INSENSITIVE
+        return MetadataFilter(key=key, operator=operator, value=self._value(as_text=as_text))
+
+    def _key(self, match: re.Match[str]) -> str:
+        key = match["key"]
+        if not key or _KEYWORD_IN_KEY.search(key):
+            raise self._error("cannot be read")
+        self._at = match.end()
+        return key
+
+    def _values(self) -> list[str] | list[float]:
+        self._depth += 1
+        values = [self._value()]
+        while self._skip(","):
+            values.append(self._value())
+        self._depth -= 1
+        if not self._skip(")"):
+            raise self._error("has a parenthesis that does not end")
+        strings = [value for value in values if isinstance(value, str)]
+        numbers: list[float] = [value for value in values if not isinstance(value, str)]
+        if strings and numbers:
+            raise self._error("has a list of numbers and strings; put all in quotes, or none")
+        return strings or numbers
+
+    def _value(self, *, as_text: bool = False) -> Scalar:
+        if self._text[self._at : self._at + 1] in _QUOTES:
+            return self._quoted()
+        end = (_END_IN_PARENTHESES if self._depth else _END).search(self._text, self._at)
+        value = self._text[self._at : end.start() if end else None].rstrip()
+        if not value:
+            raise self._error("has a value that is empty")
+        if value.startswith(_OPERATOR_SIGNS):
+            raise self._error("has a value that begins as an operator")
+        self._advance(len(value))
+        return value if as_text else _number_or_text(value)
+
+    def _quoted(self) -> str:
+        match = _QUOTED.match(self._text, self._at)
+        if match is None:
+            raise self._error("has a quote that does not end")
+        self._advance(len(match[0]))
+        quote = match[0][0]
+        return match[0][1:-1].replace(quote * 2, quote)
+
+    def _keyword(self, word: str) -> bool:
+        """Whether a keyword comes next, which is then skipped."""
+        match = re.compile(rf"{word}(?=[\s(])\s*", re.IGNORECASE).match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match is not None
+
+    def _skip(self, sign: str) -> bool:
+        """Whether a sign comes next, which is then skipped."""
+        found = self._text.startswith(sign, self._at)
+        if found:
+            self._advance(len(sign))
+        return found
+
+    def _advance(self, length: int) -> None:
+        """Move on by a length, and over the white space that follows."""
+        rest = self._text[self._at + length :]
+        self._at = len(self._text) - len(rest.lstrip())
+
+    def _error(self, problem: str) -> InvalidFilterError:
+        option = one_line(self._option, cells=_SHOWN)
+        return InvalidFilterError(f"--filter {option!r} {problem}; {_GRAMMAR}")
+
+
+def _group(parts: list[Expression], condition: FilterCondition) -> Expression:
+    if len(parts) == 1:
+        return parts[0]
+    return MetadataFilters(filters=parts, condition=condition)
+
+
+def _number_or_text(value: str) -> Scalar:
+    for number in (int, float):
+        try:
+            read = number(value)
+            is_finite = math.isfinite(read)
+        except (ValueError, OverflowError):
+            continue
+        # Python also reads 1_000, nan and inf, which in metadata are words.
+        if "_" not in value and is_finite:
+            return read
+    return value
+
+
+_EQUALITY = {FilterOperator.EQ, FilterOperator.IN}
+_POSITIVE = {
+    *_EQUALITY,
+    FilterOperator.GT,
+    FilterOperator.GTE,
+    FilterOperator.LT,
+    FilterOperator.LTE,
+    FilterOperator.TEXT_MATCH_INSENSITIVE,
+}
+_KINDS = {"str": "text", "int": "a number", "float": "a number", "bool": "true or false"}
+_SHOWN_KEYS = 10
+
+
+def filter_hints(
+    filters: MetadataFilters, fields: Mapping[str, Mapping[str, int]], *, n_passages: int
+) -> Iterator[str]:
+    r"""What in filters can match nothing, one line for each condition.
+
+    Args:
+        filters: The filters.
+        fields: How many passages have a value of which type, by metadata key, as
+            ``KnowledgeBase.metadata_fields`` returns it.
+        n_passages: How many passages it looked at.
+
+    Examples:
+        >>> from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
+        >>> filters = parse_filter_options(["page_label=1", "pagelabel=1"])
+        >>> fields = {"page_label": {"str": 120}}
+        >>> print(*filter_hints(filters, fields, n_passages=500), sep="\n")
+        page_label is text in 120 of 120 passages that have it; you wrote a number: page_label="1"
+        none of 500 passages looked at has the key 'pagelabel'; did you mean 'page_label'?
+
+    """
+    for part in _required(parse_filters(filters)):
+        if part.key in fields:
+            yield from _of_types(part, fields[part.key])
+        else:
+            alternatives = _alternatives(part.key, list(fields))
+            yield (
+                f"none of {n_passages:,} passages looked at has the key {part.key!r}; "
+                f"{alternatives}"
+            )
+
+
+def _required(condition: Condition) -> Iterator[Compare]:
+    """The comparisons that have to be true of a hit; what is negated may well match nothing."""
+    match condition:
+        case Compare():
+            if condition.operator in _POSITIVE:
+                yield condition
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _required(part)
+
+
+def _of_types(part: Compare, types: Mapping[str, int]) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for name, count in types.items():
+        kind = _KINDS.get(name, f"a {name}")
+        counts[kind] = counts.get(kind, 0) + count
+    value = part.value[0] if isinstance(part.value, tuple) else part.value
+    written = "text" if isinstance(value, str) else "a number"
+    if written in counts:
+        return
+    kind, count = max(counts.items(), key=lambda each: each[1])
+    instead = f': {part.key}="{value}"' if kind == "text" and part.operator in _EQUALITY else ""
+    yield (
+        f"{part.key} is {kind} in {count:,} of {sum(counts.values()):,} passages that have it; "
+        f"you wrote {written}{instead}"
+    )
+
+
+def _alternatives(key: str, keys: list[str]) -> str:
+    if not keys:
+        return "they have none"
+    close = get_close_matches(key, keys, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = " ..." if len(keys) > _SHOWN_KEYS else ""
+    return f"there are: {', '.join(sorted(keys)[:_SHOWN_KEYS])}{more}"

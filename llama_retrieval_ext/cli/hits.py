@@ -1,0 +1,90 @@
+"""How hits are shown: a line with rank, score, document and legs, and the passage below it."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.output import (
+    console,
+    matched_spans,
+    one_line,
+    quote,
+    say,
+    say_table,
+    say_wrapped,
+    three_digits,
+)
+
+_INDENT = 4
+_QUOTED_LINES = 3
+_TITLE_CELLS = 60
+_MATCH = "bold yellow"
+
+
+def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
+    """Print hits, best first.
+
+    Args:
+        hits: What a search returned.
+        query: Its words are highlighted on a terminal.
+        full: Whether to print whole passages, rather than the lines that answer best.
+    """
+    scores = [three_digits(hit.score or 0.0) for hit in hits]
+    width = max(map(len, scores), default=0)
+    for rank, (hit, score) in enumerate(zip(hits, scores, strict=True), start=1):
+        head = Text(f"{rank:>{_INDENT - 2}}  {score:>{width}}  ")
+        head.append(title(hit), style="bold")
+        if hit.contributions:
+            head.append(f"  ({_legs(hit)})", style="dim")
+        console().print(head, soft_wrap=True)
+        show_passage(hit.text, query, full=full)
+        if full:
+            say()
+
+
+def show_passage(text: str, query: str, *, full: bool) -> None:
+    """Print a passage, its matching terms highlighted on a terminal.
+
+    Args:
+        text: The passage.
+        query: The query; empty for none.
+        full: Whether to print it all, in its own lines, which a pipe gets unbroken.
+    """
+    terminal = console()
+    if not full:
+        text = "\n".join(quote(text, query, width=terminal.width - _INDENT, lines=_QUOTED_LINES))
+    shown = Text(text)
+    for start, end in matched_spans(text, query):
+        shown.stylize(_MATCH, start, end)
+    say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal and full)
+
+
+def show_contributions(hits: Sequence["ext.Hit"]) -> None:
+    """Print what each leg gave to each hit."""
+    say_table(
+        ("", "document", "leg", "rank in leg", "score in leg", "weight", "share of score"),
+        _contributions(hits),
+    )
+
+
+def title(hit: "ext.Hit") -> str:
+    """What a person calls the document of a hit: its file and page, or its id."""
+    metadata = hit.node.metadata
+    name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
+    page = metadata.get("page_label")
+    return one_line(name if page is None else f"{name} p. {page}", cells=_TITLE_CELLS)
+
+
+def _legs(hit: "ext.Hit") -> str:
+    return ", ".join(f"{part.leg} {part.rank or '-'}" for part in hit.contributions)
+
+
+def _contributions(hits: Sequence["ext.Hit"]) -> Iterator[tuple[str, ...]]:
+    for rank, hit in enumerate(hits, start=1):
+        names = (str(rank), title(hit))
+        for part in hit.contributions:
+            score = "" if part.score is None else three_digits(part.score)
+            share = three_digits(part.share)
+            yield (*names, part.leg, str(part.rank or "-"), score, f"{part.weight:g}", share)
+            names = ("", "")

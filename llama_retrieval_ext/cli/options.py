@@ -1,0 +1,102 @@
+"""The options that say where a knowledge base is, and on whose behalf it is used."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.urls import Location
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--kb",
+        metavar="URL",
+        help="The knowledge base: embedded:DIRECTORY, qdrant://HOST:6333/NAME, qdrant:DIRECTORY, "
+        "milvus://HOST:19530/NAME, milvus:FILE.db, or elasticsearch://HOST:9200/NAME; "
+        "qdrants://, milvuss:// and elasticsearchs:// for TLS.",
+        show_default=False,
+    ),
+]
+EmbedModel = Annotated[
+    str,
+    typer.Option(
+        "--embed-model",
+        metavar="MODEL",
+        help="local (no network, good for English prose), huggingface:NAME, fastembed:NAME, "
+        "openai:NAME or ollama:NAME; always the one the knowledge base was made with.",
+    ),
+]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="ID", help="Only what belongs to this tenant."),
+]
+KbId = Annotated[
+    str | None,
+    typer.Option("--kb-id", metavar="ID", help="Only what belongs to this knowledge base id."),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a knowledge base is, and on whose behalf it is used."""
+
+    url: str
+    embed_model: str
+    tenant_id: str | None = None
+    kb_id: str | None = None
+    require_scope: bool = False
+
+    @property
+    def folder(self) -> Path | None:
+        """Where a knowledge base on this machine keeps its files."""
+        return Location.of(self.url).path
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether what is put into the knowledge base is gone when the program ends."""
+        return Location.of(self.url).is_in_memory
+
+    @property
+    def scope(self) -> "ext.Scope | None":
+        """Who is asking; None if nobody said."""
+        if self.tenant_id is None and self.kb_id is None:
+            return None
+        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
+
+    def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
+        """The knowledge base, made if it is not there and need not be.
+
+        Args:
+            must_exist: Whether it has to be there.
+            needs_scope: Whether it is used for something that needs a scope, where it requires one.
+
+        Raises:
+            ConfigurationError: It must be there, and is not; or it needs a scope and has none.
+        """
+        if self.require_scope and self.scope is None:
+            raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
+        opened = ext.KnowledgeBase.open(
+            self.url,
+            embed_model=ext.resolve_embed_model(self.embed_model),
+            require_scope=self.require_scope or None,
+            must_exist=must_exist,
+        )
+        if needs_scope and opened.require_scope and self.scope is None:
+            opened.close()
+            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
+        return opened
+
+    def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
+        """The knowledge base, which must be there: a typing error must not make an empty one.
+
+        Args:
+            needs_scope: As for `open`.
+
+        Raises:
+            ConfigurationError: It is not there, or needs a scope and has none.
+        """
+        return self.open(must_exist=True, needs_scope=needs_scope)

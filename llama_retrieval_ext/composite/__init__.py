@@ -1,1 +1,0 @@
-"""Retrievers over retrievers, under the names that users know."""

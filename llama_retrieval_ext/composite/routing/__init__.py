@@ -1,1 +1,0 @@
-"""Sends a query where it is best answered."""

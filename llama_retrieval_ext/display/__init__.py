@@ -1,0 +1,1 @@
+"""Views of values, as text and HTML: pure functions; a value shows itself by calling its view."""

@@ -1,0 +1,59 @@
+"""Views of knowledge bases and of reports about documents: HTML and text for a rich console."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from llama_retrieval_ext.display.html import join, table, tag
+
+
+class Report(Protocol):
+    """What came of documents; its string is the summary."""
+
+    @property
+    def failures(self) -> Mapping[str, Exception]:
+        """What went wrong, by document."""
+
+
+def report_html(report: Report) -> str:
+    """Return a report as HTML: the summary, and each document that has a story.
+
+    Args:
+        report: Of adding or copying.
+    """
+    stories = _stories(report)
+    return join(
+        [tag("p", str(report)), *([table(("document", "outcome"), stories)] if stories else [])]
+    )
+
+
+def report_console(report: Report) -> RenderableType:
+    """Return a report for a rich console: the summary, and each document that has a story.
+
+    Args:
+        report: Of adding or copying.
+    """
+    return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
+
+
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """Return facts about a value as an HTML table of two columns.
+
+    Args:
+        title: What they are about.
+        facts: By name.
+    """
+    return table((title, ""), [(name, str(fact)) for name, fact in facts.items()])
+
+
+def _stories(report: Report) -> list[tuple[str, str]]:
+    skipped: Mapping[str, str] = getattr(report, "skipped", {})
+    return [
+        *((ref, f"skipped: {why}") for ref, why in skipped.items()),
+        *(
+            (ref, f"failed: {type(error).__name__}: {error}")
+            for ref, error in report.failures.items()
+        ),
+    ]

@@ -1,0 +1,56 @@
+"""Views of retrievers: a tree as text, and a Mermaid flow chart."""
+
+from collections.abc import Iterator
+
+from llama_retrieval_ext.pipeline.tree import children_of, label_of, leg_names_of
+
+
+def outline(retriever: object) -> str:
+    """Return the retriever and those inside it as a tree, a line each.
+
+    Args:
+        retriever: Ours, or a foreign one, which shows its class.
+    """
+    return "\n".join([label_of(retriever), *_branch_lines(retriever)])
+
+
+def mermaid(retriever: object) -> str:
+    """Return a Mermaid flow chart, from the query's end to the result's.
+
+    Args:
+        retriever: Ours, or a foreign one, which shows its class.
+    """
+    lines = ["flowchart BT"]
+    _add_mermaid(retriever, label_of(retriever), lines)
+    return "\n".join(lines)
+
+
+def _labelled_children(retriever: object) -> list[tuple[object, str]]:
+    """The children, each with its label, behind the name that its leg was given."""
+    children, names = children_of(retriever), leg_names_of(retriever)
+    labels = [label_of(child) for child in children]
+    if names:
+        labels = [
+            label if name is None else f"{name}: {label}"
+            for label, name in zip(labels, names, strict=True)
+        ]
+    return list(zip(children, labels, strict=True))
+
+
+def _branch_lines(retriever: object) -> Iterator[str]:
+    children = _labelled_children(retriever)
+    for place, (child, label) in enumerate(children, start=1):
+        last = place == len(children)
+        yield ("└─ " if last else "├─ ") + label
+        for line in _branch_lines(child):
+            yield ("   " if last else "│  ") + line
+
+
+def _add_mermaid(retriever: object, label: str, lines: list[str]) -> str:
+    own = f"n{len(lines)}"
+    text = label.replace('"', "#quot;")
+    lines.append(f'    {own}["{text}"]')
+    for child, child_label in _labelled_children(retriever):
+        below = _add_mermaid(child, child_label, lines)
+        lines.append(f"    {below} --> {own}")
+    return own

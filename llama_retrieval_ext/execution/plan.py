@@ -1,0 +1,123 @@
+"""What a plan, a generator, may ask the driver that carries it out.
+
+With these a stage of one's own does I/O: it yields a `Call` for one thing that takes time, or a
+`Together` of `Task`s for several at once, and gets what they give. One plan serves sync and async
+callers, keeps the query's deadline, and shows in its trace.
+
+Examples:
+    >>> import asyncio
+    >>> from llama_retrieval_ext import Call, Hit, Refine, Task, Together
+    >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+    >>> async def clicks_of(node_id):  # asks a service, say
+    ...     return {"a": 1, "b": 7}[node_id]
+    >>> class ByClicks(Refine):
+    ...     def refine_plan(self, query, hits):
+    ...         tasks = [Task(f"clicks of {hit.node_id}", self.clicks(hit)) for hit in hits]
+    ...         outcomes = yield Together(tasks)
+    ...         scored = [
+    ...             Hit(node=hit.node, score=outcome.result(), source="clicks")
+    ...             for hit, outcome in zip(hits, outcomes)
+    ...         ]
+    ...         return sorted(scored, key=lambda hit: -hit.score)
+    ...
+    ...     def clicks(self, hit):
+    ...         return (yield Call(
+    ...             lambda: asyncio.run(clicks_of(hit.node_id)), lambda: clicks_of(hit.node_id)
+    ...         ))
+    >>> ranking = FakeRetriever([("a", 0.9), ("b", 0.5)]) >> ByClicks()
+    >>> [hit.node_id for hit in ranking.retrieve("annual leave")]
+    ['b', 'a']
+    >>> [hit.node_id for hit in asyncio.run(ranking.aretrieve("annual leave"))]
+    ['b', 'a']
+
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """Call something that may take a while; the plan gets what it returns, or its error.
+
+    Attributes:
+        function: The blocking way; the asyncio driver runs it in a thread if there is no other.
+        coroutine: The way that does not block, where there is a real one.
+    """
+
+    function: Callable[[], T_co]
+    coroutine: Callable[[], Awaitable[T_co]] | None = None
+
+    def then(self, change: Callable[[T_co], U]) -> "Call[U]":
+        """The same call, with its result changed by a function that takes no time.
+
+        Examples:
+            >>> Call(lambda: 20).then(lambda number: number + 1).function()
+            21
+
+        """
+        coroutine = self.coroutine
+        if coroutine is None:
+            return Call(lambda: change(self.function()))
+
+        async def changed() -> U:
+            return change(await coroutine())
+
+        return Call(lambda: change(self.function()), changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait, in seconds; the plan gets None."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[T_co]):
+    """A plan that runs beside others.
+
+    Attributes:
+        name: What it is called in the trace.
+        plan: What runs.
+        timeout_s: Seconds it may take; None for as long as there is.
+        enters: Id of what is entered, where following ids could go round in circles.
+        leg: What it is called where degraded parts inside it are named; None for no place of its
+            own.
+    """
+
+    name: str
+    plan: "Plan[T_co]"
+    timeout_s: float | None = None
+    enters: str | None = None
+    leg: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Run tasks side by side; the plan gets one `Outcome` a task, in their order, and no error."""
+
+    tasks: "Sequence[Task[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T_co]):
+    """How a task ended: with a value, or with an error."""
+
+    value: T_co | None = None
+    error: BaseException | None = None
+
+    def result(self) -> T_co:
+        """The value; raises the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # None is a value where T_co allows it
+
+
+Effect: TypeAlias = Call[Any] | Sleep | Together
+# What an effect answers depends on the effect, which a generator's send type cannot say.
+Plan: TypeAlias = Generator[Effect, Any, T_co]

@@ -1,1 +1,0 @@
-"""Normalisations: the scores of one ranking brought to a scale that other rankings share."""

@@ -1,0 +1,144 @@
+"""Which legs count in a fusion, and how much."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+
+T = TypeVar("T")
+
+
+def weighted_legs(legs: Sequence[T], *, weights: Sequence[float] | None) -> list[tuple[T, float]]:
+    """The legs that count, each with its weight.
+
+    A leg of weight 0 is switched off: it is left out, so that what only it found is not in the
+    fused result at all, rather than at its end with a score of 0.
+
+    Args:
+        legs: One ranking, or one mapping of scores, per retriever.
+        weights: One number per leg, finite, 0 or more, not all 0. None gives each leg 1.0.
+
+    Returns:
+        Leg and weight, in the order given. Empty for no legs.
+
+    Raises:
+        ConfigurationError: Too few or too many weights, one that is negative or not finite, or none
+            above 0.
+
+    Examples:
+        >>> weighted_legs([["a"], ["b"], ["c"]], weights=[0.7, 0, 0.3])
+        [(['a'], 0.7), (['c'], 0.3)]
+
+    """
+    if weights is None:
+        return [(leg, 1.0) for leg in legs]
+    _check_weights(weights, n_legs=len(legs))
+    return [(leg, float(weight)) for leg, weight in zip(legs, weights, strict=True) if weight > 0.0]
+
+
+def _check_weights(weights: Sequence[float], *, n_legs: int) -> None:
+    if len(weights) != n_legs:
+        raise ConfigurationError(
+            f"got {len(weights)} weights for {n_legs} rankings; pass one weight per ranking, in "
+            "the same order, or none to weigh all alike"
+        )
+    for place, weight in enumerate(weights):
+        if not 0.0 <= weight <= LARGEST:
+            raise ConfigurationError(
+                f"weight {place} is {weight}; pass a number from 0 (which switches the "
+                "ranking off) to 1e100"
+            )
+    if n_legs and not any(weights):
+        raise ConfigurationError(
+            f"all {n_legs} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
+# Below this, no sum, square or product in these formulas overflows. Above it are only place-holders
+# such as `sys.float_info.max`, which mean "no score" and must not be averaged.
+LARGEST = 1e100
+
+
+def check_scores(scores: Mapping[str, float | None]) -> None:
+    """Refuse scores that no formula can work with.
+
+    Args:
+        scores: Raw score of every id, in any finite range.
+
+    Raises:
+        ScoreError: A score is None, NaN, infinite, or beyond ``1e100`` in magnitude.
+
+    Examples:
+        >>> check_scores({"a": 0.5, "b": None})
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ScoreError: the score of 'b' is None; ...
+
+    """
+    for node_id, score in scores.items():
+        # NaN fails both comparisons, so one test catches it together with the infinities.
+        if score is None or not -LARGEST <= score <= LARGEST:
+            raise ScoreError(
+                f"the score of {node_id!r} is {score}; expected a finite number between -1e100 and "
+                "1e100: leave out ids without a score, or fuse by rank instead"
+            )
+
+
+def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Ids with their scores, best first.
+
+    Ties are broken by id, ascending, so that the same scores always give the same order.
+
+    Args:
+        scores: Finite score of every id, as the formulas return them; higher is better.
+
+    Returns:
+        Pairs of id and score. Empty for no scores.
+
+    Examples:
+        >>> ranked({"b": 0.5, "c": 0.9, "a": 0.5})
+        [('c', 0.9), ('a', 0.5), ('b', 0.5)]
+
+    """
+    # Two stable sorts on plain keys are faster than one on (-score, id) tuples.
+    order = sorted(scores)
+    order.sort(key=scores.__getitem__, reverse=True)
+    return [(node_id, scores[node_id]) for node_id in order]
+
+
+def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Sum of what each leg gives to each id, the same whatever the order of the legs.
+
+    Float addition depends on the order of its terms. A last digit that changes with the order of
+    the legs would decide ties, so every sum here is the correctly rounded one.
+
+    Args:
+        legs: One mapping per leg, id to the leg's share; a missing id adds nothing.
+
+    Returns:
+        Sum for every id in any leg. Empty for no legs.
+
+    Examples:
+        >>> sum_of_legs([{"a": 0.1}, {"a": 0.2, "b": 1.0}, {"a": 0.3}])
+        {'a': 0.6, 'b': 1.0}
+
+    """
+    if not legs:
+        return {}
+    first, *others = legs
+    if len(others) > 1:  # a single addition is correctly rounded as it is
+        return _sum_of_many(legs)
+    total = dict(first)
+    for leg in others:
+        for node_id, share in leg.items():
+            total[node_id] = total.get(node_id, 0.0) + share
+    return total
+
+
+def _sum_of_many(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    shares: dict[str, list[float]] = {}
+    for leg in legs:
+        for node_id, share in leg.items():
+            shares.setdefault(node_id, []).append(share)
+    return {node_id: math.fsum(terms) for node_id, terms in shares.items()}

@@ -1,0 +1,362 @@
+"""`Copier`: documents with their nodes and embeddings, from one knowledge base into another."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Self
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    IngestionError,
+    ModelMismatchError,
+    StoreError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.ingest.contents import batches, stored_nodes
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
+from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.report import progress
+from llama_retrieval_ext.ingest.storage import (
+    RequestedSetup,
+    Storage,
+    in_memory,
+    missing,
+    open_storage,
+    opened_ledger,
+    writer_of,
+)
+from llama_retrieval_ext.stores.open import check_url
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What came of each document of a knowledge base that was copied.
+
+    Attributes:
+        copied: How many documents were written.
+        unchanged: How many were there already, just so.
+        removed: How many documents were removed from the target, because the source has them not.
+        only_at_target: How many such documents the target still has.
+        failures: What went wrong with the others, by their id and, where they are in one, scope.
+        n_nodes: How many nodes were written.
+        seconds: How long it took.
+
+    Examples:
+        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
+        2 copied, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    copied: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    only_at_target: int = 0
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+    n_nodes: int = 0
+    seconds: float = 0.0
+
+    def raise_for_failures(self) -> Self:
+        """The report itself, if nothing went wrong.
+
+        Raises:
+            IngestionError: Something did; ``failures`` has each document's error.
+        """
+        if not self.failures:
+            return self
+        told = "; ".join(f"{ref!r}: {error}" for ref, error in list(self.failures.items())[:_TOLD])
+        raise IngestionError(
+            f"{len(self.failures)} documents could not be copied, the others were ({told})",
+            self.failures,
+        ) from next(iter(self.failures.values()))
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
+
+        return report_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
+
+        return report_console(self)
+
+    def __str__(self) -> str:
+        removed = f", {self.removed} removed" if self.removed else ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
+        return (
+            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
+            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A knowledge base without an embedding model.
+
+    Attributes:
+        url: Where it lives, for messages.
+        place: Its store and lock.
+        ledger: What it knows about its documents.
+        manifest: How it is set up, or is to be.
+    """
+
+    url: str
+    place: Storage
+    ledger: Ledger
+    manifest: KnowledgeBaseConfig
+
+
+class Copier:
+    """Copies documents, batch by batch: what fails is noted, the rest is copied.
+
+    Args:
+        source: Is only read.
+        target: Is set up likewise.
+    """
+
+    def __init__(self, source: Base, target: Base) -> None:
+        self._source = source
+        self._target = target
+        self._writer = writer_of(target.place, target.ledger)
+        self._copied = self._unchanged = self._n_nodes = 0
+        self._removed = self._only_at_target = 0
+        self._failures: dict[DocumentKey, Exception] = {}
+
+    def copy(self, entries: Sequence[Entry]) -> None:
+        """Copy documents, but for those that are there already.
+
+        Raises:
+            ModelMismatchError: The target has embeddings of another dimension.
+            StoreUnavailableError: A store does not answer; what was copied stays.
+        """
+        there = self._target.ledger.digests(entry.key for entry in entries)
+        wanted = [
+            entry
+            for entry, digest in zip(entries, there, strict=True)
+            if not digest or digest != entry.digest
+        ]
+        self._unchanged += len(entries) - len(wanted)
+        documents = list(self._documents(wanted))
+        if not documents:
+            return
+        with self._writer.lock:
+            self._check_dimension()
+            outcomes = self._writer.write(documents)
+        for document, outcome in zip(documents, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self._failures[document.key] = outcome
+            else:
+                self._copied += 1
+                self._n_nodes += len(document.nodes)
+
+    def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
+        """Look for documents that the target alone has, such as those deleted since in the source.
+
+        Args:
+            entries: All documents of the source.
+            remove: Whether they are removed, or counted.
+
+        Raises:
+            StoreUnavailableError: The target does not answer; what was removed stays so.
+        """
+        wanted = {entry.key for entry in entries}
+        extra = [entry for entry in self._target.ledger.entries() if entry.key not in wanted]
+        if not remove:
+            self._only_at_target = len(extra)
+            return
+        for batch in batches(extra):
+            self._writer.delete([entry.key for entry in batch])
+            self._removed += len(batch)
+
+    def check(self, entries: Sequence[Entry]) -> None:
+        """Nothing, if the target has the documents, but for those that failed.
+
+        Raises:
+            StoreUnavailableError: Somebody else writes to the target.
+            StoreError: Some are not there, or not whole.
+        """
+        there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
+        expected = [entry for entry in entries if entry.key not in self._failures]
+        short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
+        held, known = self._target.place.count(), self._target.ledger.at_rest()
+        if known is None:
+            raise StoreUnavailableError(
+                f"{self._target.url} is being written to, or its last writer died; copy again when "
+                "nobody writes to it"
+            )
+        if short or held != known:
+            named = f", such as {short[0]!r}" if short else ""
+            raise StoreError(
+                f"after copying {self._source.url}, {len(short)} of {len(expected)} documents are "
+                f"not whole in {self._target.url}{named}, and it holds {held} nodes where "
+                f"{known} were written: something else writes to it, or has changed its store. "
+                "Copy again, or to a new place"
+            )
+
+    def report(self, seconds: float) -> CopyReport:
+        """What came of all of them."""
+        return CopyReport(
+            copied=self._copied,
+            unchanged=self._unchanged,
+            removed=self._removed,
+            only_at_target=self._only_at_target,
+            failures={_name_of(key): error for key, error in self._failures.items()},
+            n_nodes=self._n_nodes,
+            seconds=seconds,
+        )
+
+    def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
+        ids = {entry.key: self._source.ledger.node_ids(entry.key) for entry in entries}
+        found = self._nodes([node_id for own in ids.values() for node_id in own])
+        for key, digest, _, n_nodes in entries:
+            nodes = tuple(found[node_id] for node_id in ids[key] if node_id in found)
+            if len(nodes) == n_nodes:
+                # Without a digest it counts as changed, and no document has a random one.
+                yield Prepared(key, digest or secrets.token_hex(16), nodes)
+            else:
+                self._failures[key] = StoreError(
+                    f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "
+                    "it is not being written to, add the document again there"
+                )
+
+    def _nodes(self, ids: Sequence[str]) -> dict[str, BaseNode]:
+        store = self._source.place.store
+        return {node.node_id: node for node in stored_nodes(store, ids)}
+
+    def _check_dimension(self) -> None:
+        recorded, copied = self._target.ledger.dimension(), self._source.manifest.dimension
+        if recorded is None and copied is not None:
+            self._target.ledger.record_dimension(copied)
+        elif recorded != copied:
+            raise ModelMismatchError(
+                f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "
+                f"of dimension {copied}; copy to a new place"
+            )
+
+
+def _name_of(key: DocumentKey) -> str:
+    """What tells a document from those with its id in other scopes."""
+    scope = [f"{name} {each!r}" for name, each in (("tenant", key.tenant), ("kb", key.kb)) if each]
+    return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
+
+
+def copy_knowledge_base(
+    source_url: str,
+    target_url: str,
+    *,
+    many_tenants: bool | None = None,
+    store_params: Mapping[str, object] | None = None,
+    mirror: bool = False,
+    show_progress: bool = True,
+) -> CopyReport:
+    """Copy a knowledge base to another engine, without embedding anything again.
+
+    Documents that the target has already, just so, are left alone: a copy that was interrupted goes
+    on where it ended, and one that is repeated brings what is new. Documents that only the target
+    has, such as those that were deleted in the source since, stay, and are counted in the report;
+    with ``mirror`` they are removed, and the target then has what the source has. The target
+    remembers the source's embedding model, tokenizer and ``require_scope``, and for which documents
+    there is nothing to do when they are added again. The source is only read.
+
+    Embeddings are those that the source's engine keeps: single precision and, where it compares by
+    cosine, at length 1 (Milvus keeps their length), which changes no result.
+
+    Args:
+        source_url: A knowledge base, as `KnowledgeBase.open` takes it.
+        target_url: Another one, made if there is none.
+        many_tenants: As for `KnowledgeBase.open`, where the target is made.
+        store_params: Likewise.
+        mirror: Whether documents that the source does not have are removed from the target.
+        show_progress: Whether there is a progress bar, on standard error.
+
+    Returns:
+        What came of the documents; ``raise_for_failures()`` if you would rather have an error.
+
+    Raises:
+        ConfigurationError: There is no such source, it is the target, one is in memory, or the
+            target was made with another tokenizer or setting, or without ``require_scope``.
+        ModelMismatchError: The target was made with another embedding model.
+        StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
+            was copied before stays.
+        StoreError: In the end the target does not hold what it should.
+
+    Examples:
+        >>> copy_knowledge_base("embedded:./none", "embedded:./copy")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embedded:./...
+
+    """
+    started = perf_counter()
+    _check_places(source_url, target_url)
+    with ExitStack() as resources:
+        source = _source(source_url, resources)
+        tokenizer = Tokenizer.from_dict(json.loads(source.manifest.tokenizer))
+        setup = RequestedSetup(tokenizer, many_tenants, store_params)
+        target = _target(target_url, source.manifest, setup, resources)
+        entries = source.ledger.entries()
+        copier = Copier(source, target)
+        with progress(entries, show=show_progress, title="Copying documents") as advance:
+            for batch in batches(entries):
+                copier.copy(batch)
+                advance(len(batch))
+        copier.mirror(entries, remove=mirror)
+        copier.check(entries)
+    return copier.report(perf_counter() - started)
+
+
+def _check_places(source_url: str, target_url: str) -> None:
+    for url in (source_url, target_url):
+        check_url(url)
+    source, target = Location.of(source_url), Location.of(target_url)
+    if target.is_in_memory:
+        raise in_memory(target_url)
+    if source.identity is not None and source.identity == target.identity:
+        raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
+
+
+def _source(url: str, resources: ExitStack) -> Base:
+    place = open_storage(url, RequestedSetup(must_exist=True))
+    resources.callback(place.close)
+    ledger = place.ledger()
+    resources.callback(ledger.close)
+    manifest = ledger.manifest()
+    if manifest is None:
+        raise missing(url)
+    manifest.opened(manifest, url)  # refuses one from a newer version
+    ledger.refresh()
+    if ledger.at_rest() is None:
+        raise StoreUnavailableError(
+            f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "
+            "open the knowledge base and, on a server, add or delete a document: then copy again"
+        )
+    return Base(url, place, ledger, manifest)
+
+
+def _target(
+    url: str, copied: KnowledgeBaseConfig, setup: RequestedSetup, resources: ExitStack
+) -> Base:
+    place = open_storage(url, setup)
+    resources.callback(place.close)
+    ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
+    resources.callback(ledger.close)
+    manifest = ledger.manifest() or copied
+    if manifest.require_scope != copied.require_scope:
+        raise ConfigurationError(
+            f"{url} was made with require_scope={manifest.require_scope}, and what is to be copied "
+            f"with {copied.require_scope}; copy it to a new place"
+        )
+    return Base(url, place, ledger, copied)

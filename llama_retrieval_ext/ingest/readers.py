@@ -1,0 +1,352 @@
+"""`read_documents`: a user's files as documents with lasting ids.
+
+Not through LlamaIndex's ``SimpleDirectoryReader``: it makes up random ids, reads a PDF as if it
+were text where the readers' package is missing, and takes every file in a hidden folder for hidden.
+"""
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from glob import has_magic
+from itertools import chain, islice
+from pathlib import Path
+from threading import Lock
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from llama_index.core.readers.base import BaseReader
+from llama_index.core.schema import BaseNode, Document
+
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, UnstableIdWarning
+from llama_retrieval_ext.ingest.documents import ref_of
+from llama_retrieval_ext.ingest.file_formats import TextReader, missing_reader, reader_for
+from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
+
+_PART: Final = "_part_"
+
+
+class DocumentList(list[Document]):
+    """The documents that `read_documents` returns.
+
+    Attributes:
+        left_out: Why files could not be read, by their path.
+    """
+
+    def __init__(self, documents: Iterable[Document], left_out: dict[Path, str]) -> None:
+        super().__init__(documents)
+        self.left_out = left_out
+
+
+def read_documents(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> DocumentList:
+    r"""Read files as documents that `KnowledgeBase.add` recognises when they are added again.
+
+    PDF gives a document for each page, PPTX for each slide, CSV and XLSX for each row; DOCX, HTML
+    and text (Markdown, code, whatever else is text in UTF-8, UTF-16 or GB18030) one for each file.
+    Ids are made from absolute paths. The metadata have ``file_path``, which is the source of all
+    documents of a file, and ``file_name``; pages have ``page_label``. PDF, PPTX, XLSX, DOCX and
+    HTML need the extra ``quickstart``.
+
+    Args:
+        paths: A file, a folder, which is read with the folders inside, a glob pattern such as
+            ``"docs/**/*.md"``, or several of these. Hidden files in folders are skipped.
+        include: Patterns such as ``"*.md"`` or ``"manuals/*"``; of folders and glob patterns only
+            files are read whose name, or path within the folder, matches one. Empty for all.
+        exclude: Patterns likewise; files that match one, or lie in a folder whose name does, are
+            not read.
+
+    Returns:
+        A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
+        for each file that could not be read. Documents without text are among them; `add` skips
+        these.
+
+    Raises:
+        ConfigurationError: An argument is no path, or no list of patterns.
+
+    Examples:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "leave.md").write_text("Annual leave: 25 days.")
+        >>> _ = (folder / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+        >>> documents = read_documents(folder)
+        >>> [document.text for document in documents]
+        ['Annual leave: 25 days.']
+        >>> list(documents.left_out.values())
+        ['this kind of file is not supported: .png']
+
+    """
+    reading = iter_documents(paths, include=include, exclude=exclude)
+    return DocumentList(list(reading.documents), reading.left_out)
+
+
+@dataclass
+class Reading:
+    """Documents from files, which are read while the documents are iterated over.
+
+    Attributes:
+        documents: The documents. Once.
+        left_out: Why files could not be read, by their path.
+        files: The others.
+        ids: Of the documents.
+    """
+
+    documents: Iterable[Document] = ()
+    left_out: dict[Path, str] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+
+    def finds_any(self) -> bool:
+        """Whether there is a document; reads as far as the first."""
+        documents = iter(self.documents)
+        first = list(islice(documents, 1))
+        self.documents = chain(first, documents)
+        return bool(first)
+
+    def outdated(self, ids: Iterable[str]) -> list[str]:
+        """Those ids of documents that are parts which files had and no longer have."""
+        return [
+            id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
+        ]
+
+
+def iter_documents(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    leave_out: Path | None = None,
+    watched: Callable[[list[Path]], Iterable[Path]] = iter,
+) -> Reading:
+    """`read_documents`, file by file.
+
+    Args:
+        paths: As for `read_documents`.
+        include: Likewise.
+        exclude: Likewise.
+        leave_out: A folder to keep out of, such as that of the knowledge base.
+        watched: Wraps the files while they are read, for a progress bar.
+
+    Raises:
+        ConfigurationError: An argument is no path, or no list of patterns.
+    """
+    selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
+    reading = Reading()
+    files = list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
+    reading.documents = _documents(reading, watched(files))
+    return reading
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """Which files of a folder are read."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    leave_out: Path | None
+
+    def takes(self, file: Path, folder: Path) -> bool:
+        """Whether a file is read; its path is relative to the folder."""
+        if any(part.startswith(".") for part in file.parts):
+            return False
+        if self.leave_out is not None and (folder / file).is_relative_to(self.leave_out):
+            return False
+        if self.include and not _matches(file, self.include):
+            return False
+        in_excluded = any(fnmatch(name, each) for name in file.parts[:-1] for each in self.exclude)
+        return not in_excluded and not _matches(file, self.exclude)
+
+
+def _matches(file: Path, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(file.name, each) or fnmatch(file.as_posix(), each) for each in patterns)
+
+
+def _as_paths(paths: object) -> list[str | Path]:
+    several = [paths] if isinstance(paths, str | Path) else paths
+    if not isinstance(several, Iterable):
+        raise ConfigurationError(f"paths must be files and folders, got {paths!r}")
+    found = list(several)
+    for each in found:
+        if not isinstance(each, str | Path) or not str(each):
+            raise ConfigurationError(f"a path is a string or a Path, got {each!r}")
+    return found
+
+
+def _patterns(patterns: object, name: str) -> tuple[str, ...]:
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise ConfigurationError(
+            f"{name} must be a list of patterns, got {patterns!r}: write [...]"
+        )
+    return tuple(patterns)
+
+
+def _files(
+    paths: Iterable[str | Path], selection: _Selection, left_out: dict[Path, str]
+) -> Iterator[Path]:
+    for given in paths:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            yield from _found(path, "**/*", selection)
+        elif not path.exists() and has_magic(str(path)):
+            first = next(place for place, part in enumerate(path.parts) if has_magic(part))
+            pattern = str(Path(*path.parts[first:]))
+            found = list(_found(Path(*path.parts[:first]), pattern, selection))
+            if not found:
+                left_out[path] = "no file matches this pattern"
+            yield from found
+        else:
+            yield path.resolve()
+
+
+def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
+    folder = folder.resolve()
+    for file in sorted(folder.glob(pattern)):
+        if file.is_file() and selection.takes(file.relative_to(folder), folder):
+            yield file
+
+
+def _documents(reading: Reading, files: Iterable[Path]) -> Iterator[Document]:
+    # What pypdf logs about a broken file, three times, is in the file's reason.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    readers: dict[str, BaseReader] = {}
+    for file in files:
+        suffix = file.suffix.lower()
+        try:
+            if suffix not in readers:
+                readers[suffix] = reader_for(suffix)
+            documents = _read(file, readers[suffix])
+        except ImportError as error:
+            missing = error if isinstance(error, RetrievalExtError) else missing_reader(suffix)
+            reading.left_out[file] = str(missing)
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
+            reading.left_out[file] = _reason(error)
+            continue
+        reading.files.add(str(file))
+        reading.ids.update(document.doc_id for document in documents)
+        yield from documents
+
+
+def _read(file: Path, reader: BaseReader) -> list[Document]:
+    # No dates: they would make a copied or touched file a changed one.
+    metadata = {"file_path": str(file), "file_name": file.name}
+    documents = reader.load_data(file, extra_info=metadata)
+    for part, document in enumerate(documents):
+        is_whole = isinstance(reader, TextReader)
+        document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
+        # Names and titles help to find a passage; folders and page numbers only blur it.
+        document.excluded_embed_metadata_keys = ["file_path", "page_label"]
+    return documents
+
+
+def _reason(error: BaseException) -> str:
+    """What is at the bottom of an error: readers wrap it, and retry what cannot succeed."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, RetrievalExtError):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+_UUID4: Final = 4
+# What LlamaIndex's readers say about a document's file and the part of it.
+_LABEL: Final = "page_label"
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+
+_Group: TypeAlias = tuple[str, str, str]
+
+
+@dataclass
+class _Parts:
+    """The documents of one version of a file, or of one page of it."""
+
+    version: object
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class ReaderIds:
+    """Replaces random ids by ids made from the file and the page, or the number within the file.
+
+    A file that was added before is recognised in any process. Its documents may come in several
+    calls: as long as the file has not changed, one with another text is another part of it.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[_Group, _Parts] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def stable(
+        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> BaseNode:
+        """Return a document as it is, or a copy with a lasting id.
+
+        Args:
+            node: A document, or a node of one; nodes always stay as they are.
+            scope: The metadata that the caller's scope stands for.
+            occurrences: Of texts in this call; starts empty.
+        """
+        if not _is_made_up(node):
+            return node
+        file = source_in(node.metadata)
+        if not file or not isinstance(node, Document):
+            self._warn(node)
+            return node
+        label = node.metadata.get(_LABEL)
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
+        text = hash(node.text)
+        times = occurrences[*group, text]
+        occurrences[*group, text] += 1
+        number = self._number(group, _version_of(node, file), (text, times))
+        page = f"_page_{label}" if label is not None else ""
+        part = f"_part_{number}" if number or not page else ""
+        return node.model_copy(update={"id_": f"{file}{page}{part}"})
+
+    def _number(self, group: _Group, version: object, text: tuple[int, int]) -> int:
+        with self._lock:
+            parts = self._parts.get(group)
+            if parts is None or parts.version != version:
+                parts = self._parts[group] = _Parts(version)
+            return parts.numbers.setdefault(text, len(parts.numbers))
+
+    def _warn(self, node: BaseNode) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        warnings.warn(
+            f"the id {ref_of(node)!r} of a document of {name!r} is random, and its metadata do not "
+            "say which part of which file it is: added again, it is another document. Read files "
+            "with read_documents, or give documents an id",
+            UnstableIdWarning,
+            stacklevel=2,
+        )
+
+
+def _is_made_up(node: BaseNode) -> bool:
+    """Whether a reader of files made a document and let LlamaIndex make up its id."""
+    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
+        return False
+    try:
+        ref = ref_of(node)
+        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
+    except ValueError:
+        return False
+
+
+def _version_of(document: BaseNode, file: str) -> object:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):  # it is elsewhere: the reader may have said how it was
+        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
+    return status.st_mtime_ns, status.st_size

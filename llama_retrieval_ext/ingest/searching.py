@@ -1,0 +1,340 @@
+"""`Searchable`: the part of a knowledge base that answers queries, in LlamaIndex's words too."""
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import QueryType
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import checked_call, one_top_k
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.engine.backend import Backend
+
+if TYPE_CHECKING:
+    from llama_index.core.chat_engine.types import BaseChatEngine
+    from llama_index.core.llms import LLM
+    from llama_index.core.query_engine import RetrieverQueryEngine
+
+
+Kind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverOptions:
+    """How a retriever is to be set up."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str
+
+
+def build_retriever(
+    kind: str, wanted: RetrieverOptions, *, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    """A retriever over a knowledge base.
+
+    Raises:
+        ConfigurationError: There is no such kind, or it cannot be set up so.
+    """
+    if kind not in list(_KINDS):
+        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigurationError(
+            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
+        )
+    options = (wanted.fusion, wanted.alpha, wanted.candidates, wanted.pushdown or None)
+    if kind != "hybrid" and any(option is not None for option in options):
+        raise ConfigurationError(
+            "fusion, alpha, candidates and pushdown are for 'hybrid', which has two rankings to "
+            f"fuse; {kind!r} has one"
+        )
+    return _KINDS[kind](wanted, backend, embed_model)
+
+
+def _vector(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    return VectorRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+
+
+def _keyword(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    made = KeywordRetriever(
+        backend,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+    made.embed_model = embed_model  # for stages behind it, such as MMR
+    return made
+
+
+def _hybrid(
+    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
+) -> StoreRetriever:
+    return HybridRetriever(
+        backend,
+        embed_model=embed_model,
+        top_k=wanted.top_k,
+        filters=wanted.filters,
+        scope=wanted.scope,
+        fusion=wanted.fusion,
+        alpha=wanted.alpha,
+        candidates=CANDIDATES if wanted.candidates is None else wanted.candidates,
+        pushdown=wanted.pushdown,
+        collapse=wanted.collapse,
+        name=wanted.name,
+    )
+
+
+_KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreRetriever]] = {
+    "vector": _vector,
+    "keyword": _keyword,
+    "hybrid": _hybrid,
+}
+
+
+class Searchable:
+    """What gives out retrievers over one backend.
+
+    Attributes:
+        require_scope: Whether everything needs a scope.
+    """
+
+    require_scope: bool
+    _backend: Backend
+
+    @property
+    @abstractmethod
+    def embed_model(self) -> BaseEmbedding:
+        """The model that makes its vectors."""
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise if it was closed."""
+
+    @checked_call
+    def retriever(  # noqa: PLR0913 - what a retriever takes
+        self,
+        kind: Kind = "hybrid",
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        fusion: Fusion | None = None,
+        alpha: float | None = None,
+        pushdown: bool = False,
+        collapse: Collapse | None = None,
+        candidates: int | None = None,
+        name: str | None = None,
+        similarity_top_k: int | None = None,
+    ) -> StoreRetriever:
+        """A retriever over what is in here, now and later.
+
+        Args:
+            kind: ``vector``, ``keyword`` or ``hybrid``.
+            top_k: How many hits to return when the query does not say; at least 1.
+            filters: Conditions on metadata that every hit satisfies.
+            scope: Who is asking, where it is always the same one.
+            fusion: For ``hybrid``: how the two rankings become one; None for the default of
+                `HybridRetriever`.
+            alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
+            pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
+            collapse: How many hits of each source to return at most; None for any number.
+            candidates: For ``hybrid``: how many hits each leg is asked for, at least; None for the
+                default of `HybridRetriever`.
+            name: Name in traces and ``Hit.source``; None for the kind.
+            similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+
+        Raises:
+            ConfigurationError: There is no such kind, or it cannot be set up so.
+            UnsupportedModeError: With ``pushdown``, the engine has another fusion.
+        """
+        self._check_open()
+        wanted = RetrieverOptions(
+            top_k=one_top_k(top_k, similarity_top_k),
+            filters=filters,
+            scope=scope,
+            fusion=fusion,
+            alpha=alpha,
+            pushdown=pushdown,
+            collapse=collapse,
+            candidates=candidates,
+            name=kind if name is None else name,
+        )
+        retriever = build_retriever(
+            kind, wanted, backend=self._backend, embed_model=self.embed_model
+        )
+        retriever.requires_scope = self.require_scope
+        return retriever
+
+    @checked_call
+    def search(  # noqa: PLR0913 - what a search takes
+        self,
+        query: QueryType,
+        mode: Kind = "hybrid",
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        timeout_s: float | None = None,
+    ) -> SearchResult:
+        """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
+
+        Args:
+            query: What to look for.
+            mode: ``vector``, ``keyword`` or ``hybrid``.
+            top_k: How many hits to return, at least 1.
+            filters: Conditions on metadata that every hit satisfies.
+            scope: Who is asking.
+            collapse: How many hits of each source to return at most; None for any number.
+            timeout_s: Seconds for the whole answer; None for no limit.
+
+        Returns:
+            The hits, best first, what is missing from them, and how they came about.
+
+        Raises:
+            ConfigurationError: An argument is out of range.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        retriever = self.retriever(
+            mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
+        )
+        return retriever.search(query, timeout_s=timeout_s)
+
+    @checked_call
+    async def asearch(  # noqa: PLR0913 - what a search takes
+        self,
+        query: QueryType,
+        mode: Kind = "hybrid",
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        timeout_s: float | None = None,
+    ) -> SearchResult:
+        """`search` without blocking the event loop."""
+        retriever = self.retriever(
+            mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
+        )
+        return await retriever.asearch(query, timeout_s=timeout_s)
+
+    def as_retriever(
+        self,
+        *,
+        similarity_top_k: int = 10,
+        mode: Kind = "hybrid",
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+    ) -> StoreRetriever:
+        """`retriever` with LlamaIndex's name for ``top_k``."""
+        return self.retriever(mode, top_k=similarity_top_k, filters=filters, scope=scope)
+
+    def as_query_engine(
+        self,
+        *,
+        llm: "LLM | None" = None,
+        similarity_top_k: int = 10,
+        mode: Kind = "hybrid",
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+    ) -> "RetrieverQueryEngine":
+        """Return LlamaIndex's query engine over `as_retriever`; it has ``query`` and ``aquery``.
+
+        For its other settings write ``RetrieverQueryEngine.from_args(kb.as_retriever(), ...)``.
+
+        Args:
+            llm: Writes the answers; always needed, there is no default.
+            similarity_top_k: How many hits it reads.
+            mode: ``vector``, ``keyword`` or ``hybrid``.
+            filters: Conditions on metadata that every hit satisfies.
+            scope: Who is asking.
+
+        Raises:
+            ConfigurationError: There is no LLM.
+        """
+        retriever = self.as_retriever(
+            similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
+        )
+        from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
+
+        return RetrieverQueryEngine.from_args(retriever, llm=_checked(llm, "as_query_engine"))
+
+    def as_chat_engine(
+        self,
+        *,
+        llm: "LLM | None" = None,
+        similarity_top_k: int = 10,
+        mode: Kind = "hybrid",
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+    ) -> "BaseChatEngine":
+        """Return a LlamaIndex chat engine over `as_retriever`; it has ``chat`` and ``achat``.
+
+        It is ``CondensePlusContextChatEngine``, as LlamaIndex's own ``as_chat_engine`` makes it:
+        each message becomes a question that stands alone, whose hits are the context of the reply.
+
+        Args:
+            llm: Writes the questions and replies; always needed, there is no default.
+            similarity_top_k: How many hits it reads.
+            mode: ``vector``, ``keyword`` or ``hybrid``.
+            filters: Conditions on metadata that every hit satisfies.
+            scope: Who is asking.
+
+        Raises:
+            ConfigurationError: There is no LLM.
+        """
+        retriever = self.as_retriever(
+            similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
+        )
+        from llama_index.core.chat_engine import CondensePlusContextChatEngine  # noqa: PLC0415
+        from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
+
+        llm = _checked(llm, "as_chat_engine")
+        # LlamaIndex's default opens a database for each engine, and never closes it.
+        memory = ChatMemoryBuffer.from_defaults(llm=llm)
+        return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
+
+
+def _checked(llm: object, method: str) -> "LLM":
+    from llama_index.core.llms import LLM  # noqa: PLC0415
+
+    # Without a type checker a model's name comes here too.
+    if isinstance(llm, LLM):
+        return llm
+    raise ConfigurationError(
+        f"{method} needs llm=, a LlamaIndex LLM, got {llm!r}; there is no default, and "
+        "LlamaIndex's Settings are not used. Write, for instance, "
+        'llm=Ollama(model="qwen3") with the package llama-index-llms-ollama'
+    )

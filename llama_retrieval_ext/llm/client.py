@@ -1,0 +1,249 @@
+"""Asks a language model for text inside a plan: in time, once, and never at the plan's cost."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from inspect import unwrap
+from threading import Lock
+from typing import Generic, NamedTuple, TypeVar
+
+from llama_index.core.base.llms.types import CompletionResponse
+from llama_index.core.llms import LLM, CustomLLM
+
+from llama_retrieval_ext.checks import check_count, check_seconds
+from llama_retrieval_ext.errors import (
+    CircuitOpenError,
+    ConfigurationError,
+    DeadlineExceededError,
+)
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.results import describe
+
+
+class AnswerCache:
+    """The last answers by what was asked; safe to share between threads and event loops.
+
+    Who asks while somebody else waits for the same answer waits with them. Failures are not kept,
+    nor is what `asked` is told not to keep.
+
+    Args:
+        size: How many answers are kept; the one that was not wanted for longest goes first.
+    """
+
+    def __init__(self, *, size: int = 256) -> None:
+        self.size = size
+        self._lock = Lock()
+        self._said: OrderedDict[Hashable, str] = OrderedDict()
+        self._in_the_making: dict[Hashable, SingleFlight] = {}
+
+    # A copy, perhaps in another process, has heard nothing: a model is known by its id.
+    def __getstate__(self) -> dict[str, object]:
+        return {"size": self.size}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        AnswerCache.__init__(self, **state)
+
+    def known(self, key: Hashable) -> str | None:
+        """The answer that is kept; None where there is none."""
+        with self._lock:
+            if key not in self._said:
+                return None
+            self._said.move_to_end(key)
+            return self._said[key]
+
+    def asked(
+        self,
+        key: Hashable,
+        call: Callable[[], Call[CompletionResponse]],
+        *,
+        keep: Callable[[str], bool],
+    ) -> Plan[str]:
+        """The plan for an answer that is not known.
+
+        Args:
+            key: What is asked, of whom.
+            call: Asks it.
+            keep: Whether an answer is worth keeping.
+        """
+        with self._lock:
+            making = self._in_the_making.setdefault(key, SingleFlight())
+        try:
+            response: CompletionResponse = yield from making.get(key, call)
+            said = response.text or ""
+            if keep(said):
+                self._keep(key, said)
+        finally:
+            with self._lock:
+                if self._in_the_making.get(key) is making:
+                    del self._in_the_making[key]
+        return said
+
+    def _keep(self, key: Hashable, said: str) -> None:
+        with self._lock:
+            self._said[key] = said
+            self._said.move_to_end(key)
+            while len(self._said) > self.size:
+                self._said.popitem(last=False)
+
+
+T = TypeVar("T")
+
+# A hundred words take most models a few seconds; who searches does not wait much longer.
+LLM_TIMEOUT_S = 10.0
+# What is left of the query's time must also do for the retrieval behind.
+BEFORE_RETRIEVAL = 0.5
+_SHOWN = 80
+
+
+class _Said(NamedTuple, Generic[T]):
+    text: str
+    value: T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LLMWriter:
+    """A language model that may fail, be late, or talk nonsense without harm.
+
+    Answers are kept and used again; only those that could be used. After five failures in a row the
+    model is left alone for half a minute.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        timeout_s: Seconds it may take, within its share of what is left of the query's time.
+        max_tokens: Passed on to the LLM; None for its own limit. A reasoning model also thinks
+            within it.
+        cache: What it has said.
+        breaker: Leaves it alone while it keeps failing.
+        share: How much of what is left of the query's time it may take: half where a retrieval
+            follows, all of it where nothing does; the driver keeps some for the answer.
+
+    Raises:
+        ConfigurationError: There is no LLM, or a number is out of range.
+    """
+
+    llm: LLM
+    timeout_s: float = LLM_TIMEOUT_S
+    max_tokens: int | None = None
+    cache: AnswerCache = field(default_factory=AnswerCache)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    share: float = BEFORE_RETRIEVAL
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.llm, LLM):
+            raise ConfigurationError(f"pass a LlamaIndex LLM, got {self.llm!r}")
+        check_seconds(self.timeout_s, "timeout_s")
+        if self.max_tokens is not None:
+            check_count(self.max_tokens, "max_tokens")
+
+    def written(
+        self,
+        where: str,
+        prompt: str,
+        read: Callable[[str], T],
+        *,
+        times: int = 1,
+        scope: Hashable = None,
+    ) -> Plan[list[T]]:
+        """The plan for what the model writes; what it does not write in time is noted as degraded.
+
+        Args:
+            where: Who wants it, for the trace and for what is degraded.
+            prompt: What it is told.
+            read: Makes something of what it said; false for nothing usable.
+            times: How often it is asked, all at the same time.
+            scope: On whose behalf; answers are not shared between scopes.
+
+        Returns:
+            What was read of each usable answer; at most ``times``.
+        """
+        limit_s = self._limit_s()
+        keys = [(_identity(self.llm), prompt, number, scope) for number in range(times)]
+        tasks = [Task(where, self._answer(key, prompt, read), limit_s) for key in keys]
+        outcomes: list[Outcome[_Said[T]]] = yield Together(tasks)
+        answers = [outcome.result() for outcome in outcomes if outcome.error is None]
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if not answers and not any(self._excused(error, limit_s) for error in errors):
+            self.breaker.failed()
+        _note_missing(where, answers, errors)
+        return [said.value for said in answers if said.value]
+
+    def _excused(self, error: BaseException, limit_s: float) -> bool:
+        """Whether it says nothing about the model: it was not asked, or not given its time."""
+        late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
+        return late or isinstance(error, CircuitOpenError)
+
+    def _limit_s(self) -> float:
+        frame = current_context()
+        left_s = None if frame is None else frame.remaining_s()
+        return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
+
+    def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:
+        said = self.cache.known(key)
+        if said is None:
+            self.breaker.check()
+            said = yield from self.cache.asked(
+                key, lambda: self._call(prompt), keep=lambda text: bool(read(text))
+            )
+            self.breaker.succeeded()
+        return _Said(said, read(said))
+
+    def _call(self, prompt: str) -> Call[CompletionResponse]:
+        llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return Call(
+            lambda: llm.complete(prompt, formatted=False, **options),
+            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
+        )
+
+    def __repr__(self) -> str:
+        return type(self.llm).__name__
+
+
+def has_async(llm: LLM) -> bool:
+    """Whether the model has an async way of its own, which does not block the event loop."""
+    # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
+    return unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
+
+
+def _identity(llm: LLM) -> Hashable:
+    # An LLM is the application's, which may set another model or temperature at any time.
+    return id(llm), getattr(llm, "model", None), getattr(llm, "temperature", None)
+
+
+def _note_missing(where: str, answers: Sequence[_Said[T]], errors: Sequence[BaseException]) -> None:
+    unusable = [said.text for said in answers if not said.value]
+    problems = [describe(error) for error in errors] + [
+        f"the LLM said nothing usable: {text[:_SHOWN]!r}" for text in unusable
+    ]
+    if problems:
+        asked = len(answers) + len(errors)
+        times = "" if asked == 1 else f"{len(problems)} of {asked} answers are missing; "
+        note_degraded(where, times + problems[0])
+
+
+def filled(template: str, **values: object) -> str:
+    """The template with ``{name}`` replaced for each value, and every other brace left alone.
+
+    Examples:
+        >>> filled('Answer {query} as {"a": 1}', query="{n} + {n}", n=2)
+        'Answer {n} + {n} as {"a": 1}'
+
+    """
+    places = re.compile("|".join(rf"\{{{name}\}}" for name in values))
+    return places.sub(lambda place: str(values[place[0][1:-1]]), template)
+
+
+def check_prompt(template: str) -> str:
+    """The same template, if the query has a place in it.
+
+    Raises:
+        ConfigurationError: It has none.
+    """
+    if "{query}" not in template:
+        raise ConfigurationError(
+            f"the prompt must say where the query goes: write {{query}} in it, got {template!r}"
+        )
+    return template

@@ -1,0 +1,177 @@
+"""What a language model says, without what it only thinks and without its wrapping. Pure text."""
+# ruff: noqa: RUF001 - curly apostrophes on purpose
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+# Those of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; and gpt-oss's channels.
+_THINKING: Final = re.compile(
+    r"<\s*(?P<close>/)?\s*(?:\w{1,20}:)?"
+    r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|antthinking)\b[^<>]{0,200}>"
+    r"|\[(?P<close2>/)?THINK\]"
+    r"|◁(?P<close3>/)?think▷"
+    r"|<\|(?:START|(?P<close4>END))_THINKING\|>"
+    r"|<\|channel\|>(?:analysis|commentary|(?P<close5>final))",
+    re.IGNORECASE,
+)
+_WRAPPING: Final = re.compile(
+    r"<\|[\w ]{1,30}\|>"
+    r"|</?(?:s|answer|final_answer|response|output|result|queries|query|question|passage"
+    r"|document)>",
+    re.IGNORECASE,
+)
+_FENCED: Final = re.compile(
+    r"^[ \t]*(?:```|~~~)[^\n]*\n(.*?)(?:^[ \t]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL
+)
+_HELPING = (
+    r"(?:help|assist|answer|provide|generate|create|write|rewrite|rephrase|fulfil|comply|do that)"
+)
+_REFUSAL: Final = re.compile(
+    r"\W*(?:"
+    r"(?:(?:i['’]?m|i am|we are) )?(?:very |so |really )?sorry\b|(?:i apologi[sz]e|my apologies)\b"
+    rf"|(?:i['’]?m|i am) (?:unable|not able) to {_HELPING}"
+    rf"|i (?:cannot|can['’]?t|can not|could not|won['’]?t) {_HELPING}"
+    r"|i (?:do not|don['’]?t) have (?:access|enough|any information|the ability|information)\b"
+    r"|as an? (?:ai|artificial|(?:large )?language model)\b"
+    r"|(?:很|非常|十分)?(?:抱歉|对不起|遗憾)|我(?:无法|不能)(?:回答|提供|生成|帮)"
+    r"|作为(?:一个|一名|一款)?(?:AI|人工智能|语言模型)"
+    r")",
+    re.IGNORECASE,
+)
+
+
+def without_thinking(answer: str) -> str:
+    """What a reasoning model says once it has finished thinking.
+
+    A thought that was never closed takes the rest with it: the answer was cut off inside. One that
+    was never opened takes what stands before it: some chat templates swallow the opening.
+
+    Args:
+        answer: What the model said.
+
+    Returns:
+        The answer alone; empty when there is none. Linear time.
+
+    Examples:
+        >>> without_thinking("<think>Leave, maybe holidays?</think>annual leave")
+        'annual leave'
+        >>> without_thinking("Leave, maybe holidays?</think>annual leave")
+        'annual leave'
+        >>> without_thinking("<think>Leave, maybe")
+        ''
+
+    """
+    kept: list[str] = []
+    start, inside = 0, False
+    for tag in _THINKING.finditer(answer):
+        if any(tag.groups()):
+            if not inside:
+                kept.clear()
+            start, inside = tag.end(), False
+        elif not inside:
+            kept.append(answer[start : tag.start()])
+            inside = True
+    return "".join(kept if inside else [*kept, answer[start:]])
+
+
+def cleaned(answer: str) -> str:
+    """The answer without thoughts, control tokens and the tags that some models wrap it in.
+
+    Examples:
+        >>> cleaned("<think>hm</think><answer>annual leave</answer><|im_end|>")
+        'annual leave'
+
+    """
+    return _WRAPPING.sub("\n", without_thinking(answer)).strip()
+
+
+def unfenced(text: str) -> str:
+    r"""What stands in code fences, closed or not; the text itself where there are none.
+
+    Examples:
+        >>> unfenced("Here you are:\n```text\nannual leave\n```\nAnything else?")
+        'annual leave'
+
+    """
+    inside = [part.strip() for part in _FENCED.findall(text)]
+    return "\n".join(inside) if any(inside) else text.replace("```", "").strip()
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a text begins as models do when they will not or cannot answer.
+
+    Examples:
+        >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("Sick leave")
+        (True, False)
+
+    """
+    return _REFUSAL.match(text) is not None
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter in it: an answer of ``0`` says nothing."""
+    return any(character.isalpha() for character in text)
+
+
+_START: Final = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
+_NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
+# A string in double or single quotes that is closed, and the colon that makes it a key.
+_STRINGS: Final = re.compile(
+    r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.|(?<=\w)'(?=\w))*)')(\s*:)?""", re.DOTALL
+)
+# What models call a query when they also tell its kind or reason.
+_NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
+_DEEPEST: Final = 10
+
+
+def texts_in_json(text: str) -> list[str]:
+    r"""The texts in the JSON of an answer, in their order.
+
+    Args:
+        text: An answer; the JSON may stand between other lines, may be several values, and may be
+            cut off or written with single quotes.
+
+    Returns:
+        The texts, not the keys; of an object that has a ``query`` only that. Of broken JSON the
+        texts that are whole. Nothing where no line begins with JSON, or it holds no text.
+
+    Examples:
+        >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')
+        ['annual leave', 'days off']
+        >>> texts_in_json('["annual leave", "days o')
+        ['annual leave']
+
+    """
+    start = _START.search(text)
+    if start is None:
+        return []
+    try:
+        found = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
+    except (ValueError, RecursionError):
+        strings = _STRINGS.findall(text, start.end())
+        found = [double or single for double, single, colon in strings if not colon]
+    return [each.strip() for each in found if each.strip()]
+
+
+def _values(text: str, start: int) -> Iterator[object]:
+    place: int | None = start
+    decoder = json.JSONDecoder()
+    while place is not None:
+        value, end = decoder.raw_decode(text, place)
+        yield value
+        following = _NEXT.match(text, end)
+        place = None if following is None else following.end()
+
+
+def _texts(value: object, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth and isinstance(value, dict):
+        named = [part for name, part in value.items() if name.lower() in _NAMES]
+        for part in named or value.values():
+            yield from _texts(part, depth - 1)
+    elif depth and isinstance(value, list):
+        for part in value:
+            yield from _texts(part, depth - 1)

@@ -1,0 +1,1 @@
+"""The kinds of stage, the operators that join them, and the pipelines they make."""

@@ -1,0 +1,156 @@
+"""Retrievers side by side, waiting for a fusion."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, overload
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, check_min_success
+from llama_retrieval_ext.pipeline.stages import FanOut, Operand, Rewrite
+from llama_retrieval_ext.pipeline.tree import expression, name_of
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unfused(Operand):
+    """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
+
+    The type of `Branches` behind a rewrite or fan-out, as nothing can stand beside those.
+
+    Attributes:
+        legs: At least one; their names are unique.
+        rewrites: What happens to the query before it reaches the legs.
+        fan_out: Makes several queries of it; each goes to every leg.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
+    """
+
+    legs: tuple[Leg, ...]
+    rewrites: tuple[Rewrite, ...] = ()
+    fan_out: FanOut | None = None
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_success is not None:
+            check_min_success(self.min_success, legs=len(self.legs))
+
+    @overload
+    def __rshift__(self, other: Fusion) -> "FusionRetriever": ...
+    @overload
+    def __rshift__(self, other: FusionChain) -> "Pipeline": ...
+    def __rshift__(self, other: object) -> object:
+        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)
+
+    if not TYPE_CHECKING:  # where there is a type checker, it says so, and earlier
+
+        def __getattr__(self, name: str) -> object:
+            """Say what is missing to whoever takes it for a retriever."""
+            if not hasattr(BaseRetriever, name):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"{self!r} is no retriever yet and has no {name!r}; "
+                f"put a Fusion behind it: {self!r} >> RRF()"
+            )
+
+    def __repr__(self) -> str:
+        before = [repr(stage) for stage in self.rewrites]
+        before += [] if self.fan_out is None else [repr(self.fan_out)]
+        return " >> ".join([*before, _side_by_side(self.legs, self.min_success)])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Branches(Unfused):
+    """Retrievers side by side: ``a | b``."""
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
+
+
+def branches(
+    *retrievers: BaseRetriever | Leg,
+    min_success: int | None = None,
+    **named: BaseRetriever | Leg,
+) -> Branches:
+    """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+
+    A leg that fails is left out of the answer, which is then marked degraded. With
+    ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too
+    many do.
+
+    Args:
+        retrievers: Named after themselves; a repeated name is numbered.
+        min_success: How many legs must answer, or the query fails; None for what the fusion says,
+            or else 1.
+        named: Under the names given, a leg too.
+
+    Raises:
+        CompositionError: There is none.
+        ConfigurationError: ``min_success`` is below 0 or above the number of legs.
+    """
+    legs = [*retrievers, *named_legs(named)]
+    if not legs:
+        raise CompositionError("branches() needs at least one retriever: branches(dense=a, bm25=b)")
+    return Branches(unique_legs(legs), min_success=min_success)
+
+
+def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
+    """Legs under the names of a mapping."""
+    return [leg_of(part, name=name) for name, part in retrievers.items()]
+
+
+def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
+    """The names that legs were given, one a leg; None where a leg is named after its retriever.
+
+    Args:
+        legs: Of one composite.
+    """
+    own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
+    return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
+
+
+def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:
+    """Legs as an expression: with ``|``, or with `branches` where something would be lost."""
+    inside = [expression(leg.retriever) for leg in legs]
+    enough = [] if min_success is None else [f"min_success={min_success}"]
+    if not any(chosen_names(legs)):
+        return f"branches({', '.join([*inside, *enough])})" if enough else f"({' | '.join(inside)})"
+    if all(leg.name.isidentifier() for leg in legs):
+        named = (f"{leg.name}={text}" for leg, text in zip(legs, inside, strict=True))
+    else:
+        named = (f"Leg({leg.name!r}, {text})" for leg, text in zip(legs, inside, strict=True))
+    return f"branches({', '.join([*named, *enough])})"
+
+
+def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
+    """Legs of retrievers, under unique names: ``vector``, ``vector#2``, ..."""
+    legs: list[Leg] = []
+    taken: set[str] = set()
+    for part in parts:
+        leg = part if isinstance(part, Leg) else leg_of(part, name=name_of(part))
+        name, number = leg.name, 2
+        while name in taken:
+            name, number = f"{leg.name}#{number}", number + 1
+        taken.add(name)
+        legs.append(leg_of(leg, name=name))
+    return tuple(legs)
+
+
+def leg_of(part: BaseRetriever | Leg, *, name: str) -> Leg:
+    """The leg of a retriever, or the same leg, under this name."""
+    if not isinstance(part, Leg):
+        return Leg(name, part)
+    return part if part.name == name else replace(part, name=name)

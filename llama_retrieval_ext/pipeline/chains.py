@@ -1,0 +1,231 @@
+"""Several stages of one kind as one stage, so that ``a >> (b >> c)`` is ``(a >> b) >> c``."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Self, TypeVar
+
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.errors import ExecutionError, ScoreError
+from llama_retrieval_ext.execution.context import note_degraded, step
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.query_variants import reworded
+from llama_retrieval_ext.pipeline.stages import (
+    FanOut,
+    Refine,
+    Rewrite,
+    check_last,
+    plan_of,
+    query_of,
+    ranking_of,
+)
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import in_order, with_score
+from llama_retrieval_ext.results import Hit, as_hit, ordered
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteChain(Rewrite):
+    """Rewrites one after the other."""
+
+    stages: tuple[Rewrite, ...]
+
+    def rewrite_plan(self, query: Query) -> Plan[Query]:
+        """The plan for the query after all of them."""
+        return (yield from rewritten(query, self.stages))
+
+    def __repr__(self) -> str:
+        return " >> ".join(map(repr, self.stages))
+
+
+@dataclass(frozen=True, slots=True)
+class FanOutChain(FanOut):
+    """Rewrites, and then a fan-out."""
+
+    rewrites: tuple[Rewrite, ...]
+    fan: FanOut
+
+    @classmethod
+    def of(cls, rewrites: tuple[Rewrite, ...], fan: FanOut) -> Self:
+        """The chain, flat."""
+        if isinstance(fan, FanOutChain):
+            return cls((*rewrites, *fan.rewrites), fan.fan)
+        return cls(rewrites, fan)
+
+    def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
+        """The plan for the queries made of the rewritten one."""
+        changed = yield from rewritten(query, self.rewrites)
+        return (yield from self.fan.fan_out_plan(changed))
+
+    def __repr__(self) -> str:
+        return " >> ".join(map(repr, (*self.rewrites, self.fan)))
+
+
+@dataclass(frozen=True, slots=True)
+class RefineChain(Refine):
+    """Refinements one after the other."""
+
+    stages: tuple[Refine, ...]
+
+    def __post_init__(self) -> None:
+        check_last(self.stages)
+
+    @property
+    def keeps_order(self) -> bool:
+        """As the last of them: before it, nothing leaves the order."""
+        return self.stages[-1].keeps_order
+
+    @property
+    def adds(self) -> bool:
+        """Whether one of them does."""
+        return any(stage.adds for stage in self.stages)
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the ranking after all of them."""
+        ranking = list(hits)
+        for stage in self.stages:
+            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+        return ranking
+
+    def __repr__(self) -> str:
+        return " >> ".join(map(repr, self.stages))
+
+
+T = TypeVar("T")
+
+
+def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
+    """The plan for the query after all rewrites, in their order."""
+    for stage in rewrites:
+        name = f"{type(stage).__name__}.rewrite_plan"
+        plan = plan_of(stage.rewrite_plan(query), name)
+        made = yield from _attempt(repr(stage), plan, otherwise=query)
+        query = _within(query, query_of(made, name))
+    return query
+
+
+def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
+    """The plan for the queries made of a query; the query alone when none can be made."""
+    name = f"{type(stage).__name__}.fan_out_plan"
+    plan = plan_of(stage.fan_out_plan(query), name)
+    queries = yield from _attempt(repr(stage), plan, otherwise=[query])
+    return [_within(query, query_of(made, name)) for made in queries or [query]]
+
+
+def _within(query: Query, made: str | QueryBundle) -> Query:
+    """A query made of another, within what that may see: a stage can narrow this, never widen."""
+    if isinstance(made, str):
+        return reworded(query, made)
+    if not isinstance(made, Query):
+        return replace(
+            query,
+            query_str=made.query_str,
+            image_path=made.image_path,
+            custom_embedding_strs=made.custom_embedding_strs,
+            embedding=made.embedding,
+        )
+    if made.scope != query.scope or made.filters is not query.filters:
+        made = made.but(filters=query.filters, scope=query.scope)
+    return made if made.at_least else replace(made, at_least=query.at_least)
+
+
+def _attempt(name: str, plan: Plan[T], *, otherwise: T) -> Plan[T]:
+    try:
+        return (yield from step(name, plan))
+    except MISTAKES:
+        raise
+    except Exception as error:  # noqa: BLE001 - reported as degraded
+        note_degraded(name, error)
+        return otherwise
+
+
+EMPTY = "it returned no hits; a reranker must return those that it got"
+
+
+def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+    """The plan for the ranking that a stage makes of another, checked.
+
+    A reranker that returns nothing leaves the order as it was, and the answer is degraded.
+
+    Raises:
+        ConfigurationError: The stage returns something that is no ranking.
+        ExecutionError: It returns a hit that was not in the ranking.
+        ScoreError: A score is not finite.
+    """
+    plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
+    ranking = checked(stage, (yield from plan), hits)
+    if stage.reranks and hits and not ranking:
+        note_degraded(repr(stage).partition("(")[0], EMPTY)
+        return list(hits)
+    return ranking
+
+
+def checked(stage: Refine, found: object, hits: Sequence[Hit]) -> list[Hit]:
+    """The ranking that a stage returned, each id once and best first.
+
+    Args:
+        stage: The stage.
+        found: What it returned.
+        hits: The ranking that it got.
+
+    Raises:
+        ConfigurationError: It is no ranking.
+        ExecutionError: It has a hit that was not in the ranking.
+        ScoreError: A score is not finite.
+    """
+    ranking = ranking_of(found, f"{type(stage).__name__}.refine_plan")
+    # No pair a hit: thousands of these wake the garbage collector.
+    places = {hit.node.node_id: place for place, hit in enumerate(hits)}
+    kept: dict[str, Hit] = {}
+    for hit in ranking:
+        node_id = hit.node.node_id
+        if node_id not in kept:
+            place = places.get(node_id)
+            if place is None and not stage.adds:
+                raise ExecutionError(
+                    f"{stage!r} returned node {node_id!r}, which was not in the ranking; a Refine "
+                    "only drops, rescores and reorders hits: write a Retriever to find others"
+                )
+            kept[node_id] = _scored(stage, hit, None if place is None else hits[place])
+    if not stage.keeps_order:
+        return list(kept.values())
+    before = [places.get(node_id, len(hits)) for node_id in kept]
+    return _best_first(list(kept.values()), before, hits)
+
+
+def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
+    made = hit if isinstance(hit, Hit) else _like(hit, before, repr(stage))
+    if made.score is None:
+        if before is not None and before.score is not None:
+            return with_score(made, before.score, made.contributions)
+    elif not math.isfinite(made.score):
+        raise ScoreError(
+            f"{stage!r} gave node {made.node.node_id!r} the score {made.score}; "
+            "scores must be finite numbers"
+        )
+    return made
+
+
+def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
+    """A plain hit with everything that is known of the one it was made from."""
+    if before is None:
+        return as_hit(hit, source=source)
+    return before.model_copy(update={"node": hit.node, "score": hit.score})
+
+
+def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) -> list[Hit]:
+    """The ranking with scores that fall; the places are those that its hits had before."""
+    scores = [hit.score for hit in ranking if hit.score is not None]
+    falls = all(first >= second for first, second in pairwise(scores))
+    if falls or len(scores) < len(ranking):
+        return ranking
+    if any(first > second for first, second in pairwise(places)):
+        return in_order(ranking)
+    is_rescored = any(
+        place < len(hits) and hits[place].score != hit.score
+        for hit, place in zip(ranking, places, strict=True)
+    )
+    return ordered(ranking) if is_rescored else ranking

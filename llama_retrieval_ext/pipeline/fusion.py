@@ -1,0 +1,432 @@
+"""`Fusion`: the kind of stage that makes one ranking of several."""
+
+import inspect
+import math
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.formulas.scores import LARGEST, ranked, sum_of_legs, weighted_legs
+from llama_retrieval_ext.pipeline.stages import (
+    Operand,
+    Refine,
+    RefineFunction,
+    check_last,
+    ranking_of,
+)
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import (
+    Contribution,
+    Hit,
+    as_hit,
+    finite_score,
+    origin_of,
+    with_origin,
+    with_path_of,
+)
+
+# By so much hits without a score are apart: too little to count beside any score.
+_LEAST: Final = 1e-200
+
+Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
+
+
+class Unscored(Enum):
+    """What a fusion by scores does with a hit that has none, as some retrievers return.
+
+    It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
+    above it (below 1e-190) as keeps the leg's order among such hits.
+    """
+
+    REFUSE = "refuse"
+    LEAVE_OUT = "leave_out"
+    ZERO = "zero"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LegRanking:
+    """What one leg of a fusion found.
+
+    Attributes:
+        name: Name of the leg.
+        hits: Score by id, best first; None for a hit without a score.
+        weight: The leg's weight.
+    """
+
+    name: str
+    hits: Mapping[str, float | None]
+    weight: float
+
+    def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
+        """Normalised score of every id.
+
+        Raises:
+            ScoreError: One is not finite, or None and to be refused.
+        """
+        refused = unscored is Unscored.REFUSE
+        scores = {
+            node_id: finite_score(node_id, score)
+            for node_id, score in self.hits.items()
+            if refused or score is not None
+        }
+        scaled = normalise.apply(scores)
+        if unscored is Unscored.ZERO and len(scores) < len(self.hits):
+            without = [node_id for node_id in self.hits if node_id not in scores]
+            behind = range(len(without) - 1, -1, -1)
+            shares = (_LEAST * number for number in behind)
+            return {**dict(zip(without, shares, strict=True)), **scaled}
+        return scaled
+
+
+class FusedId(NamedTuple):
+    """An id with its fused score, and what each leg gave to it."""
+
+    node_id: str
+    score: float
+    contributions: tuple[Contribution, ...]
+
+
+class Fusion(Operand, ABC):
+    """Makes one ranking of several; what each leg gave is kept as the hit's contributions.
+
+    The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
+    once, where it stands first. Equal fused scores are ordered by node id. A leg of weight 0 is
+    left out.
+
+    A subclass defines `shares`, what each leg adds to the score of each id, or else `fuse`, a plain
+    function of the rankings by leg name, which may take ``weights`` or leave them out.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> from llama_retrieval_ext.pipeline.branches import branches
+        >>> class OneAfterTheOther(Fusion):
+        ...     def fuse(self, rankings):
+        ...         return [hit for ranking in rankings.values() for hit in ranking]
+        >>> a, b = FakeRetriever([("n1", 0.5)]), FakeRetriever([("n2", 0.9), ("n1", 0.1)])
+        >>> pipeline = branches(a, b) >> OneAfterTheOther()
+        >>> [hit.node_id for hit in pipeline.retrieve("annual leave")]
+        ['n1', 'n2']
+
+    """
+
+    # By leg name, or in the order of the legs; None for the weights of the legs. A field of our
+    # subclasses' dataclasses.
+    weights: Weights = None
+    # How many legs must answer; None for what the legs say, or else 1. A field of our subclasses'
+    # dataclasses as well.
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+        if self.min_success is not None:
+            check_count(self.min_success, "min_success", least=0)
+
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
+        """Return what each leg gives to each of its ids, one mapping a leg.
+
+        Args:
+            legs: What each leg found.
+        """
+        name = type(self).__name__
+        raise ConfigurationError(
+            f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "
+            "put the fusion behind retrievers, (a | b) >> fusion, where its fuse is enough"
+        )
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """The fused score of every id; the sum of its shares unless a fusion says otherwise."""
+        return sum_of_legs(shares)
+
+    def fuse(
+        self,
+        rankings: Mapping[str, Sequence[NodeWithScore]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        top_k: int | None = None,
+        source: str = "",
+    ) -> list[Hit]:
+        """The fused ranking.
+
+        Args:
+            rankings: The legs that answered, by name.
+            weights: Weight of each leg, by name; None for the fusion's own.
+            top_k: How many hits to return; None for all.
+            source: What the hits name as their source.
+
+        Returns:
+            Fresh hits, best first; nothing that came in is changed.
+
+        Raises:
+            ScoreError: A score is None or not finite, and the fusion goes by scores.
+        """
+        first: dict[str, NodeWithScore] = {}
+        paths: dict[str, Hit] = {}
+        scored: dict[str, list[tuple[str, float | None]]] = {}
+        for name, ranking in rankings.items():
+            scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
+            for hit in ranking:
+                first.setdefault(hit.node.node_id, hit)
+                if isinstance(hit, Hit) and hit.hop_distance is not None:
+                    paths.setdefault(hit.node.node_id, hit)
+        hits = [
+            with_origin(
+                Hit(node=first[id_].node, score=score, source=source, contributions=contributions),
+                origin_of(first[id_]),
+            )
+            for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
+        ]
+        return [with_path_of(hit, paths.get(hit.node.node_id)) for hit in hits] if paths else hits
+
+    def fuse_ids(
+        self,
+        rankings: Mapping[str, Iterable[tuple[str, float | None]]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        top_k: int | None = None,
+    ) -> list[FusedId]:
+        """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
+        check_weights(weights)
+        legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
+        shares = self.shares(legs)
+        top = ranked(self.combine(shares))[:top_k]
+        return _with_contributions(top, legs, shares)
+
+    def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
+        own, names = self.weights, list(rankings)
+        if own is None or not names:
+            return None
+        if isinstance(own, Mapping):  # it may name legs that did not answer
+            own = [own.get(name, 1.0) for name in names]
+        return resolved_weights(own, names, ())
+
+    def __repr__(self) -> str:
+        return concise_repr(self) if is_dataclass(self) else super().__repr__()
+
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
+        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+
+@dataclass(frozen=True, slots=True)
+class FusionChain(Operand):
+    """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
+
+    fusion: Fusion
+    refines: tuple[Refine, ...]
+
+    def __post_init__(self) -> None:
+        check_last(self.refines)
+
+    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
+        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __repr__(self) -> str:
+        return " >> ".join(repr(stage) for stage in (self.fusion, *self.refines))
+
+
+def concise_repr(stage: Fusion) -> str:
+    """The expression that makes the stage, without the arguments that are None."""
+    given = {each.name: getattr(stage, each.name) for each in fields(stage) if each.init}  # type: ignore[arg-type]
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    return f"{type(stage).__name__}({arguments})"
+
+
+def check_weights(weights: Weights) -> None:
+    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for none.
+
+    Raises:
+        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
+            By name all may be 0: there may be other legs.
+    """
+    if weights is None:
+        return
+    if not isinstance(weights, Mapping | list | tuple):
+        raise ConfigurationError(
+            f"weights must be a mapping by leg name or a list in the order of the legs, "
+            f"got {weights!r}"
+        )
+    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for leg, weight in named:
+        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
+            which = (
+                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            )
+            raise ConfigurationError(
+                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
+            )
+    if weights and not isinstance(weights, Mapping) and not any(weights):
+        raise ConfigurationError(
+            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
+def resolved_weights(
+    weights: Weights, names: Sequence[str], defaults: Iterable[float]
+) -> dict[str, float]:
+    """The weight of every leg by name.
+
+    Args:
+        weights: By name, where missing ones keep their default, or one a leg in their order.
+        names: The legs.
+        defaults: Their own weights, used where ``weights`` says nothing.
+
+    Raises:
+        ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
+    """
+    check_weights(weights)
+    if weights is None:
+        found = list(defaults)
+    elif isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(names))
+        if unknown:
+            raise ConfigurationError(
+                f"weights name {', '.join(map(repr, unknown))}, which is no leg; "
+                f"the legs are {', '.join(map(repr, names))}"
+            )
+        pairs = zip(names, defaults, strict=True)
+        found = [weights.get(name, default) for name, default in pairs]
+    else:
+        found = list(weights)
+    weighted_legs(names, weights=found)
+    return dict(zip(names, map(float, found), strict=True))
+
+
+def resolved_min_success(own: int | None, fusion: Fusion, *, legs: int) -> int:
+    """How many legs must answer: what their composite says, or its fusion, or else 1.
+
+    Args:
+        own: What the composite says; None for nothing.
+        fusion: Its fusion.
+        legs: How many legs it has.
+
+    Raises:
+        ConfigurationError: Both say it, and differently, or there are not so many legs.
+    """
+    if own is not None and fusion.min_success not in (None, own):
+        raise ConfigurationError(
+            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
+            "once"
+        )
+    least = fusion.min_success if own is None else own
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """The same number, if so many legs can answer.
+
+    Raises:
+        ConfigurationError: It is negative, or above the number of legs.
+    """
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
+
+
+def _counted(
+    rankings: Mapping[str, Iterable[tuple[str, float | None]]],
+    weights: Mapping[str, float] | None,
+) -> list[LegRanking]:
+    legs: list[LegRanking] = []
+    for name, ranking in rankings.items():
+        weight = 1.0 if weights is None else weights[name]
+        if weight > 0:
+            hits: dict[str, float | None] = {}
+            for node_id, score in ranking:
+                hits.setdefault(node_id, score)
+            legs.append(LegRanking(name, hits, weight))
+    return legs
+
+
+def _with_contributions(
+    top: Sequence[tuple[str, float]],
+    legs: Sequence[LegRanking],
+    shares: Sequence[Mapping[str, float]],
+) -> list[FusedId]:
+    given: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
+    for leg, share in zip(legs, shares, strict=True):
+        for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
+            if node_id in given and node_id in share:
+                given[node_id].append(
+                    Contribution(leg.name, rank, score, leg.weight, share[node_id])
+                )
+        if len(share) > len(leg.hits):  # the leg votes on what it did not find
+            for node_id in given.keys() & share.keys() - leg.hits.keys():
+                given[node_id].append(
+                    Contribution(leg.name, None, None, leg.weight, share[node_id])
+                )
+    return [FusedId(node_id, score, tuple(given[node_id])) for node_id, score in top]
+
+
+def fuse(
+    fusion: Fusion,
+    rankings: Mapping[str, Sequence[NodeWithScore]],
+    *,
+    weights: Mapping[str, float],
+    top_k: int | None = None,
+    source: str,
+) -> list[Hit]:
+    """The ranking that a fusion makes of several.
+
+    Args:
+        fusion: Ours, or one with a `fuse` of its own, which may take fewer arguments.
+        rankings: The legs that answered, by name.
+        weights: The weight of each leg.
+        top_k: How many hits to return; None for all.
+        source: What the hits name as their source.
+
+    Raises:
+        ConfigurationError: The fusion returns something that is no ranking, or takes no weights
+            and there are some.
+        ExecutionError: It returns a hit that no leg found.
+        ScoreError: A score is missing or not finite.
+    """
+    if type(fusion).fuse is Fusion.fuse:
+        return fusion.fuse(rankings, weights=weights, top_k=top_k, source=source)
+    options = {"weights": weights, "top_k": top_k, "source": source}
+    parameters = inspect.signature(fusion.fuse).parameters
+    has_rest = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    taken = {name: value for name, value in options.items() if has_rest or name in parameters}
+    if "weights" not in taken and len(set(weights.values())) > 1:
+        raise ConfigurationError(
+            f"{type(fusion).__name__}.fuse takes no weights, and the legs have some: {weights}; "
+            "write `def fuse(self, rankings, *, weights=None)`, or leave them out"
+        )
+    answering = {name: ranking for name, ranking in rankings.items() if weights[name] > 0}
+    found = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
+    return _checked(fusion, found, rankings, source)[:top_k]
+
+
+def _checked(
+    fusion: Fusion, found: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
+) -> list[Hit]:
+    name = type(fusion).__name__
+    known = {hit.node.node_id for ranking in rankings.values() for hit in ranking}
+    hits: list[Hit] = []
+    for hit in ranking_of(found, f"{name}.fuse"):
+        if hit.node.node_id not in known:
+            raise ExecutionError(
+                f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found"
+            )
+        if hit.score is not None and not math.isfinite(hit.score):
+            raise ScoreError(f"{name}.fuse gave node {hit.node.node_id!r} the score {hit.score}")
+        hits.append(as_hit(hit, source=source))
+    return in_order(hits)

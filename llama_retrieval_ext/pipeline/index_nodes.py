@@ -1,0 +1,281 @@
+"""Follows index nodes: hits that stand for a node, a retriever or a query engine."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
+
+from llama_retrieval_ext.errors import ExecutionError
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.legs import MISTAKES, retrieval
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, as_hit, ordered
+
+# What an index node stands for; None for an id that leads nowhere.
+Target: TypeAlias = BaseNode | NodeWithScore | BaseRetriever | BaseQueryEngine | None
+# What the answers of query engines draw on, by the id of the answer's node.
+Sources: TypeAlias = dict[str, list[Hit]]
+
+
+def target_hits(
+    id_: str, target: Target, query: Query, *, template: str, sources: Sources
+) -> Plan[list[Hit]]:
+    """The plan for the hits that a target gives, within the query's scope and filters.
+
+    Args:
+        id_: What the index node calls it; the source of its hits.
+        target: A plain node has no score.
+        query: What it is asked.
+        template: Text of the node made of a query engine's answer.
+        sources: Where to note what that answer draws on.
+
+    Raises:
+        ExecutionError: A query engine answered from outside the scope or the filters.
+    """
+    if isinstance(target, BaseRetriever):
+        found = yield from retrieval(target, query.for_child())
+        return [as_hit(hit, source=id_) for hit in found]
+    if isinstance(target, BaseQueryEngine):
+        # A copy, as it may be written to, and without an embedding of who knows which model.
+        response = yield _asked(target, replace(query.for_child(), embedding=None))
+        answer = _answer(id_, response, query, template)
+        sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
+        return [answer]
+    if target is None:
+        return []
+    hit = as_hit(target) if isinstance(target, NodeWithScore) else Hit(node=target)
+    # Objects come from memory, not through a store's gate.
+    visible = matches(query.condition, hit.node.metadata)
+    return [as_hit(hit, source=id_)] if visible else []
+
+
+def place(id_: str, target: Target) -> str:
+    """What tells one target from another: the same id may mean something else elsewhere."""
+    return f"{id_}@{id(target):x}"
+
+
+def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses
+    # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
+    blocks = (
+        isinstance(engine, CustomQueryEngine)
+        and type(engine).acustom_query is CustomQueryEngine.acustom_query
+    )
+    return Call(lambda: engine.query(query), None if blocks else lambda: engine.aquery(query))
+
+
+def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noqa: ANN401 - as above
+    sources: Sequence[NodeWithScore] = response.source_nodes
+    inside = [hit for hit in sources if matches(query.condition, hit.node.metadata)]
+    if query.condition is not None and (not sources or len(inside) < len(sources)):
+        raise ExecutionError(
+            f"the answer of {id_!r} draws on {len(sources) - len(inside)} nodes from outside the "
+            "query's scope or filters, or does not say on which it draws; it was dropped"
+        )
+    text = template.format(query_str=query.query_str, response=response)
+    node = TextNode(id_=f"{id_}#answer", text=text, metadata=response.metadata or {})
+    return Hit(node=node, source=id_)
+
+
+class ScorePolicy(Enum):
+    """The score of what an index node led to, from the index node's and its own.
+
+    Where it has none of its own, as a plain node, that of the index node counts.
+    """
+
+    CHILD = "child"
+    PARENT = "parent"
+    PRODUCT = "product"
+    DECAYED = "decayed"
+
+    def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
+        """The score; ``DECAYED`` is the child's own times ``decay``."""
+        if parent is None:
+            return child
+        if child is None or self is ScorePolicy.PARENT:
+            return parent
+        if self is ScorePolicy.PRODUCT:
+            return parent * child
+        return child * decay if self is ScorePolicy.DECAYED else child
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Replaces index nodes by what they stand for, as deep as they lead.
+
+    What is wrong does not fail the query: an id that leads nowhere, a circle, or a budget that is
+    used up leaves the index node as it is, and the answer is marked degraded. What several index
+    nodes stand for is asked once, wherever they stand. Siblings are asked together.
+
+    Attributes:
+        lookup: What an index node stands for.
+        max_depth: How many index nodes deep, at least 1.
+        max_fan_out: How many different ids are followed at each depth, best first.
+        policy: How scores of parent and child become one.
+        decay: For ``ScorePolicy.DECAYED``: a factor for each index node on the way.
+        report_dangling: Whether an id that leads nowhere degrades the answer. Not where another
+            retriever above may know it.
+        response_template: Text of the node made of a query engine's answer, with ``{response}`` and
+            ``{query_str}``.
+    """
+
+    lookup: Callable[[IndexNode], Target]
+    max_depth: int = 8
+    max_fan_out: int = 100
+    policy: ScorePolicy = ScorePolicy.CHILD
+    decay: float = 0.7
+    report_dangling: bool = False
+    response_template: str = "{response}"
+
+    def resolve(
+        self,
+        hits: Sequence[Hit],
+        query: Query,
+        *,
+        inside: Sequence[str] = (),
+        sources: Sources | None = None,
+    ) -> Plan[list[Hit]]:
+        """The plan for the ranking without the index nodes that lead somewhere.
+
+        Args:
+            hits: The ranking.
+            query: What the hits answer; what they lead to is asked the same.
+            inside: `place` of what the hits came from: an index node that leads there is a circle.
+            sources: Gets what the answers of query engines draw on.
+        """
+        if not any(isinstance(hit.node, IndexNode) for hit in hits):
+            return list(hits)
+        walk = _Walk(self, query, {} if sources is None else sources)
+        return ordered((yield from walk.through(hits, inside)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A hit, and what was entered on the way to it. Its score is that of the whole way."""
+
+    hit: Hit
+    path: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What some index nodes of one depth stand for, and those index nodes, best first."""
+
+    index_id: str
+    target: Target
+    ways: list[_Reached] = field(default_factory=list)
+
+
+class _Walk:
+    """One query's way through the index nodes, depth by depth.
+
+    Depth by depth, because then it is the same whoever answers first, and because however densely
+    targets lead to each other, each is asked once and followed from few places.
+    """
+
+    def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
+        self.limits = limits
+        self.query = query
+        self.sources = sources
+        self._answers: dict[str, Outcome[list[Hit]]] = {}
+        self._entered: dict[str, float | None] = {}
+        self._found: list[Hit] = []
+
+    def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
+        """The plan for what is found at the end of every way."""
+        frame = current_context()
+        path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
+        level, depth = [_Reached(hit, path) for hit in hits], 0
+        while level:
+            doors: dict[str, _Entry] = {}
+            for reached in sorted(level, key=_best_first):
+                door = self._entry(reached, depth, doors)
+                if door is None:
+                    self._found.append(reached.hit)
+                else:
+                    door.ways.append(reached)
+            yield from self._ask(doors)
+            depth += 1
+            level = [each for where in doors for each in self._behind(where, doors[where], depth)]
+        return self._found
+
+    def _entry(self, reached: _Reached, depth: int, doors: dict[str, _Entry]) -> _Entry | None:
+        """What the hit leads to, noted in ``doors``; None if it is not to be followed."""
+        node = reached.hit.node
+        if not isinstance(node, IndexNode):
+            return None
+        target = self.limits.lookup(node)
+        where = place(node.index_id, target)
+        reason = self._obstacle(where, target, reached, depth)
+        if not reason and where not in doors and len(doors) >= self.limits.max_fan_out:
+            reason = f"is beyond max_fan_out={self.limits.max_fan_out}"
+        if reason:
+            note_degraded(node.index_id, reason)
+        if reason or target is None:
+            return None
+        return doors.setdefault(where, _Entry(node.index_id, target))
+
+    def _obstacle(self, where: str, target: Target, reached: _Reached, depth: int) -> str:
+        if target is None:
+            return "nothing is known under this id" if self.limits.report_dangling else ""
+        if where in reached.path:
+            return "leads back to itself"
+        if depth >= self.limits.max_depth:
+            return f"lies deeper than max_depth={self.limits.max_depth}"
+        return ""
+
+    def _ask(self, doors: Mapping[str, _Entry]) -> Plan[None]:
+        """Learn what is behind the doors that were not opened before."""
+        new = [where for where in doors if where not in self._answers]
+        tasks = [self._task(where, doors[where]) for where in new]
+        outcomes: list[Outcome[list[Hit]]] = (yield Together(tasks)) if tasks else []
+        for where, task, outcome in zip(new, tasks, outcomes, strict=True):
+            self._answers[where] = outcome
+            if isinstance(outcome.error, MISTAKES):
+                raise outcome.error
+            if outcome.error is not None:
+                note_degraded(task.name, outcome.error)
+
+    def _task(self, where: str, door: _Entry) -> Task[list[Hit]]:
+        template = self.limits.response_template
+        plan = target_hits(
+            door.index_id, door.target, self.query, template=template, sources=self.sources
+        )
+        return Task(door.index_id, plan, enters=where, leg=door.index_id)
+
+    def _behind(self, where: str, door: _Entry, depth: int) -> list[_Reached]:
+        outcome, best = self._answers[where], door.ways[0]
+        if outcome.error is not None:
+            self._found += [reached.hit for reached in door.ways]
+            return []
+        if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
+            return []  # a shorter way led here, to the same scores or better ones
+        self._entered[where] = best.hit.score
+        decay, path = self.limits.decay**depth, best.path | {where}
+        return [
+            _Reached(hit.model_copy(update={"score": score}), path)
+            for hit in outcome.result()
+            for score in [self.limits.policy.score(best.hit.score, hit.score, decay=decay)]
+        ]
+
+    def _gains(self, score: float | None, before: float | None) -> bool:
+        inherited = self.limits.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
+        return inherited and score is not None and (before is None or score > before)
+
+
+def _best_first(reached: _Reached) -> tuple[bool, float, str]:
+    score = reached.hit.score
+    return score is None, -(score or 0.0), reached.hit.node.node_id
+
+
+def objects_by_id(
+    objects: Sequence[IndexNode] | None, object_map: Mapping[str, object] | None
+) -> dict[str, object]:
+    """What index nodes stand for, by their id, from the two arguments that there are for it."""
+    return {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}

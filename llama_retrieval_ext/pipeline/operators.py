@@ -1,0 +1,369 @@
+"""What ``>>`` and ``|`` mean between the kinds of stage: what fits, and what to write instead."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeGuard
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseComponent, NodeWithScore
+
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.branches import Branches, Unfused, unique_legs
+from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
+from llama_retrieval_ext.pipeline.stages import FanOut, Refine, RefineFunction, Rewrite
+from llama_retrieval_ext.pipeline.tree import expression
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+
+# In the order in which they are looked for.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "rewrite": (Rewrite,),
+    "fan-out": (FanOut,),
+    "retriever": (BaseRetriever,),
+    "leg": (Leg,),
+    "branches": (Branches,),
+    "fusion": (Fusion, FusionChain),
+    "refine": (Refine, BaseNodePostprocessor),
+}
+
+
+def then(left: object, right: object) -> object:
+    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all.
+
+    Raises:
+        CompositionError: Both are stages, but not in this order; the message holds the right one.
+    """
+    kinds = _kind(left), _kind(right)
+    if None in kinds:
+        _refuse_class(left, right)
+        return NotImplemented
+    if is_function(left) and kinds[1] != "refine":
+        raise CompositionError(
+            f"a function stands for a refinement, behind a retriever: retriever >> "
+            f"{written(left)}; to change the query write a Rewrite, to find hits a Retriever"
+        )
+    build = _THEN.get(kinds)  # type: ignore[arg-type]  # None was ruled out
+    if build is None:
+        raise CompositionError(
+            f"a {kinds[1]} cannot follow a {kinds[0]}: {written(left)} >> {written(right)}; "
+            + instead(kinds, left, right)
+        )
+    return build(left, right)
+
+
+def beside(left: object, right: object) -> Branches:
+    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all.
+
+    Raises:
+        CompositionError: One of them is no retriever.
+    """
+    kinds = _kind(left), _kind(right)
+    if None in kinds:
+        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
+    if not _SIDES.issuperset(kinds):
+        follows = f"one follows the other: {written(left)} >> {grouped(right)}"
+        raise CompositionError(
+            f"only retrievers stand side by side, got {written(left)} | {written(right)}; "
+            + (follows if kinds in _THEN else instead(kinds, left, right))
+        )
+    for part in (left, right):
+        if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
+            raise CompositionError(
+                f"{part!r} still needs a fusion before anything stands beside it: "
+                f"({side(left)}) | ({side(right)})"
+            )
+    legs = unique_legs([*_legs(left), *_legs(right)])
+    return Branches(legs, min_success=_min_success(left, right))
+
+
+def is_stage(part: object) -> bool:
+    """Whether it is of a kind that ``>>`` or ``|`` takes."""
+    return _kind(part) is not None
+
+
+def _kind(part: object) -> str | None:
+    found = (kind for kind, types in _KINDS.items() if isinstance(part, types))
+    return next(found, "refine" if is_function(part) else None)
+
+
+def _refuse_class(*parts: object) -> None:
+    """Raise if one of the parts is a stage's class instead of a stage."""
+    every = tuple(each for kinds in _KINDS.values() for each in kinds)
+    for part in parts:
+        if isinstance(part, type) and issubclass(part, every):
+            raise CompositionError(
+                f"{part.__name__} is a class; a pipeline is made of instances: "
+                f"write {part.__name__}(...)"
+            )
+
+
+def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever or branches
+    return list(part.legs) if isinstance(part, Branches) else [part]
+
+
+def _min_success(*parts: object) -> int | None:
+    """What the parts say on how many legs must answer."""
+    said = [part.min_success for part in parts if isinstance(part, Branches)]
+    counts = {count for count in said if count is not None}
+    if len(counts) > 1:
+        raise CompositionError(
+            f"min_success is {' here and '.join(map(str, said))} there; write it once, in the "
+            "fusion behind them: (a | b | c) >> RRF(min_success=2)"
+        )
+    return next(iter(counts), None)
+
+
+def _branches(part: Any) -> Branches:  # noqa: ANN401 - retriever or branches
+    return part if isinstance(part, Branches) else Branches(unique_legs([part]))
+
+
+def _rewrites(stage: Rewrite) -> tuple[Rewrite, ...]:
+    return stage.stages if isinstance(stage, RewriteChain) else (stage,)
+
+
+def _refines(stage: Refine | BaseNodePostprocessor | RefineFunction) -> tuple[Refine, ...]:
+    if isinstance(stage, RefineChain):
+        return stage.stages
+    return (as_refine(stage),)
+
+
+def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
+    """The stage as it is; a LlamaIndex postprocessor or a plain function as one."""
+    if isinstance(stage, Refine):
+        return stage
+    return (
+        Postprocessed(stage) if isinstance(stage, BaseNodePostprocessor) else FunctionStage(stage)
+    )
+
+
+# What is more than its stages stays whole: taken apart, it would lose its limit, filter or scope.
+def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
+    return type(source) is Pipeline and source.is_plain
+
+
+def _is_flat_fusion(source: BaseRetriever) -> TypeGuard[FusionRetriever]:
+    return type(source) is FusionRetriever and source.is_plain
+
+
+def _rewrite_retriever(rewrite: Rewrite, source: BaseRetriever) -> FusionRetriever | Pipeline:
+    if _is_flat_fusion(source):
+        return FusionRetriever(_rewrite_branches(rewrite, source.branches), source.fusion)
+    if not _is_flat(source):
+        return Pipeline(source, rewrites=_rewrites(rewrite))
+    if _is_flat_fusion(source.source) and not source.rewrites:
+        return Pipeline(_rewrite_retriever(rewrite, source.source), refines=source.refines)
+    before = (*_rewrites(rewrite), *source.rewrites)
+    return Pipeline(source.source, rewrites=before, refines=source.refines)
+
+
+def _retriever_refine(source: BaseRetriever, refine: Refine) -> Pipeline:
+    if _is_flat(source):
+        behind = (*source.refines, *_refines(refine))
+        return Pipeline(source.source, rewrites=source.rewrites, refines=behind)
+    return Pipeline(source, refines=_refines(refine))
+
+
+def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
+    before = (*_rewrites(rewrite), *legs.rewrites)
+    return Branches(legs.legs, before, legs.fan_out, legs.min_success)
+
+
+def _fan_out(stage: FanOut, legs: object) -> Branches:
+    made = _branches(legs)
+    if made.fan_out is not None:
+        raise CompositionError(
+            f"{made!r} fans out already; fuse it first: {stage!r} >> ({made!r} >> RRF())"
+        )
+    if made.rewrites:
+        right = " >> ".join(map(repr, (*made.rewrites, stage, Branches(made.legs))))
+        raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
+    if isinstance(stage, FanOutChain):
+        return replace(made, rewrites=stage.rewrites, fan_out=stage.fan)
+    return replace(made, fan_out=stage)
+
+
+def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> FusionRetriever | Pipeline:
+    if isinstance(fusion, FusionChain):
+        return Pipeline(FusionRetriever(legs, fusion.fusion), refines=fusion.refines)
+    return FusionRetriever(legs, fusion)
+
+
+def _fusion_refine(fusion: Fusion | FusionChain, refine: Refine) -> FusionChain:
+    if isinstance(fusion, FusionChain):
+        return FusionChain(fusion.fusion, (*fusion.refines, *_refines(refine)))
+    return FusionChain(fusion, _refines(refine))
+
+
+_SIDES = frozenset({"retriever", "leg", "branches"})
+_THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
+    ("rewrite", "rewrite"): lambda a, b: RewriteChain((*_rewrites(a), *_rewrites(b))),
+    ("rewrite", "fan-out"): lambda a, b: FanOutChain.of(_rewrites(a), b),
+    ("rewrite", "retriever"): _rewrite_retriever,
+    ("rewrite", "branches"): _rewrite_branches,
+    ("fan-out", "retriever"): _fan_out,
+    ("fan-out", "leg"): _fan_out,
+    ("fan-out", "branches"): _fan_out,
+    ("retriever", "refine"): _retriever_refine,
+    ("branches", "fusion"): _branches_fusion,
+    ("fusion", "refine"): _fusion_refine,
+    ("refine", "refine"): lambda a, b: RefineChain((*_refines(a), *_refines(b))),
+}
+
+
+# The advice ends with an expression. ``retriever``, ``other``, ``a`` and ``b`` stand for retrievers
+# that only the reader knows.
+_INSTEAD: Mapping[tuple[str | None, str | None], str] = {
+    ("rewrite", "fusion"): "retrievers stand between them: {left} >> (a | b) >> {right}",
+    ("rewrite", "refine"): "a retriever stands between them: {left} >> retriever >> {right}",
+    ("rewrite", "leg"): "a rewrite stands inside a leg: Leg({name}, {left} >> {inside})",
+    ("fan-out", "rewrite"): "a rewrite stands before the fan-out: {right} >> {left}",
+    ("fan-out", "fan-out"): "fuse between them: {left} >> ({right} >> retriever >> RRF()) >> RRF()",
+    ("fan-out", "fusion"): "a fan-out needs a retriever: {left} >> retriever >> {right}",
+    ("fan-out", "refine"): "a fan-out needs a retriever: {left} >> retriever >> RRF() >> {right}",
+    ("retriever", "rewrite"): "a rewrite stands before the retriever: {right} >> {left}",
+    ("retriever", "fan-out"): "a fan-out stands before it: {right} >> {left_grouped} >> RRF()",
+    ("retriever", "fusion"): "a fusion needs several rankings: ({left} | other) >> {right}",
+    ("leg", "rewrite"): "a rewrite stands inside a leg: Leg({name}, {right} >> {inside})",
+    ("leg", "fan-out"): "a fan-out stands before the leg: {right} >> {left} >> RRF()",
+    ("leg", "fusion"): "a fusion needs several rankings: ({left} | other) >> {right}",
+    ("leg", "refine"): "a refinement stands inside a leg: Leg({name}, {inside} >> {right})",
+    ("branches", "rewrite"): "a rewrite stands before the retrievers: {right} >> {left} >> RRF()",
+    ("branches", "fan-out"): "fuse before the fan-out: {right} >> ({left} >> RRF()) >> RRF()",
+    ("branches", "refine"): "put a Fusion between them: {left} >> RRF() >> {right}",
+    ("fusion", "rewrite"): "a fusion stands behind the retrievers: {right} >> (a | b) >> {left}",
+    ("fusion", "fan-out"): "a fusion stands behind the retriever: {right} >> retriever >> {left}",
+    ("fusion", "retriever"): "a fusion stands behind what it fuses: ({right} | other) >> {left}",
+    ("fusion", "leg"): "a fusion stands behind what it fuses: ({right} | other) >> {left}",
+    ("fusion", "branches"): "a fusion stands behind what it fuses: {right} >> {left}",
+    ("fusion", "fusion"): "one fusion is enough: {left}",
+    ("refine", "rewrite"): "a retriever stands between them: {right} >> retriever >> {left}",
+    ("refine", "fan-out"): "a refinement comes last: {right} >> retriever >> RRF() >> {left}",
+    ("refine", "retriever"): "a refinement stands behind the retriever: {right} >> {left}",
+    ("refine", "leg"): "a refinement stands inside a leg: Leg({name}, {inside} >> {left})",
+    ("refine", "branches"): "a refinement stands behind the fusion: {right} >> RRF() >> {left}",
+    ("refine", "fusion"): "a refinement stands behind the fusion: {right} >> {left}",
+}
+# Two that are, or wait to be, retrievers.
+_SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {right_side}) >> RRF()"
+
+
+def instead(kinds: tuple[str | None, str | None], left: object, right: object) -> str:
+    """What to write instead of ``left >> right`` or ``left | right``, in words and as code.
+
+    Args:
+        kinds: What the two are.
+        left: The part before the operator.
+        right: The part behind it.
+    """
+    leg = left if isinstance(left, Leg) else right
+    name, inside = (repr(leg.name), leg.retriever) if isinstance(leg, Leg) else ("", leg)
+    return _INSTEAD.get(kinds, _SIDE_BY_SIDE).format(
+        left=written(left),
+        right=written(right),
+        left_grouped=grouped(left),
+        left_side=side(left),
+        right_side=side(right),
+        name=name,
+        inside=expression(inside),
+    )
+
+
+def written(part: object) -> str:
+    """The part as it is written in a pipeline; of a leg, only its name and retriever."""
+    if isinstance(part, Leg):
+        return f"Leg({part.name!r}, {expression(part.retriever)})"
+    return expression(part)
+
+
+def grouped(part: object) -> str:
+    """The part as it is written behind a ``>>``."""
+    text = side(part)
+    return f"({text})" if " >> " in text else text
+
+
+def side(part: object) -> str:
+    """The part as it is written beside another."""
+    if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
+        return f"{part!r} >> RRF()"
+    return written(part)
+
+
+_HITS_ALONE: Final = 1
+_QUERY_AND_HITS: Final = 2
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def is_function(part: object) -> TypeGuard[Callable[..., object]]:
+    """Whether it is a function, and no class and no component of LlamaIndex that can be called."""
+    return callable(part) and not isinstance(part, type | BaseComponent)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FunctionStage(Refine):
+    """Refines by a function of the query and the hits, or of the hits alone.
+
+    Args:
+        function: Returns the hits that stay, best first; see `Refine`. An async caller runs it in a
+            thread.
+
+    Raises:
+        CompositionError: The function takes other arguments, or is async.
+    """
+
+    function: Callable[..., Sequence[NodeWithScore]]
+    _arguments: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if inspect.iscoroutinefunction(self.function):
+            raise CompositionError(
+                f"{self!r} is an async function; write it as a plain one, or as a Refine with "
+                "refine_plan, which yields its calls"
+            )
+        object.__setattr__(self, "_arguments", _count_arguments(self.function))
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
+        """Return what the function makes of the hits."""
+        if self._arguments == _HITS_ALONE:
+            return self.function(hits)
+        return self.function(query, hits)
+
+    def __repr__(self) -> str:
+        return name_of_function(self.function)
+
+
+def name_of_function(function: Callable[..., object]) -> str:
+    """The name of a function, of a partial one that of the function inside."""
+    if isinstance(function, partial):
+        return name_of_function(function.func)
+    name: object = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else repr(function)
+
+
+def _count_arguments(function: Callable[..., Any]) -> int:
+    """How many arguments to call the function with, 1 or 2."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return _HITS_ALONE
+    required = [each for each in parameters if each.default is inspect.Parameter.empty]
+    positional = [each for each in required if each.kind in _POSITIONAL]
+    named = [each.name for each in required if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    has_rest = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    if has_rest and not positional:
+        return _QUERY_AND_HITS
+    if named or len(positional) not in {_HITS_ALONE, _QUERY_AND_HITS}:
+        raise CompositionError(
+            f"the function {name_of_function(function)}{inspect.signature(function)} cannot be a "
+            "stage; a function behind a retriever takes (query, hits) or (hits)"
+        )
+    return len(positional)

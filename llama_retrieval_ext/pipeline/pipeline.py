@@ -1,0 +1,266 @@
+"""A retriever with what happens before and behind it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.context import current_context, step
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask, check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
+from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
+from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, as_hit
+
+PIPELINE: Final = "pipeline"
+
+
+class Pipeline(Retriever):
+    """What ``rewrite >> retriever >> refine`` gives: a retriever between its stages.
+
+    The retriever gets the rewritten query; refining stages get the one that was asked. ``top_k`` of
+    a query cuts the result at the very end: the stages before it see all that the retriever found.
+
+    Args:
+        source: The retriever inside; ours or a foreign one.
+        rewrites: What happens to the query, in this order.
+        refines: What happens to the ranking, in this order.
+        top_k: How many hits to return when the query does not say; None for all.
+        filters: Conditions on metadata that every hit satisfies.
+        name: Name in traces.
+
+    Raises:
+        CompositionError: Something stands behind a stage that leaves the best-first order.
+    """
+
+    def __init__(
+        self,
+        source: BaseRetriever,
+        *,
+        rewrites: Sequence[Rewrite] = (),
+        refines: Sequence[Refine] = (),
+        top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        name: str = PIPELINE,
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, name=name)
+        self.source = check_retriever(source, "a pipeline's source")
+        self.rewrites = tuple(rewrites)
+        self.refines = tuple(refines)
+        check_last([*(source.refines if isinstance(source, Pipeline) else ()), *self.refines])
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever inside."""
+        return [self.source]
+
+    @property
+    def label(self) -> str:
+        """The stages around the retriever."""
+        return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines)) or self.name
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its stages and nothing else: no limit, filter, scope or name of its own."""
+        own = (self.top_k, self.filters, self.scope)
+        return self.name == PIPELINE and not self.requires_scope and own == (None, None, None)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        inner = yield from rewritten(self._for_children(query), self.rewrites)
+        found: list[NodeWithScore] = yield from step(
+            name_of(self.source), retrieval(self.source, inner), tells=True
+        )
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        for stage in self.refines:
+            hits = yield from step(repr(stage), refined(stage, query, hits))
+        if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
+            hits = in_order(hits)
+        return hits[: query.top_k]
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the retriever is sure to need, of queries that reach it as they are."""
+        if not self.rewrites:
+            children = [self._for_children(query) for query in self._answerable(queries)]
+            yield from prefetch(self.source, children)
+
+    def _expression(self) -> str:
+        return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))
+
+
+FUSION: Final = "fusion"
+
+
+class FusionRetriever(Retriever):
+    """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
+
+    A leg that fails is left out and the answer marked degraded, unless the leg is required.
+
+    Args:
+        branches: The legs.
+        fusion: How their rankings become one.
+        top_k: How many hits to return when the query does not say; None for all.
+        min_success: How many legs must answer, or the query fails; None for what the fusion or the
+            branches say, or else 1.
+        filters: Conditions on metadata that every hit satisfies.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        CompositionError: A leg ends with a stage that leaves the best-first order.
+        ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
+            range.
+    """
+
+    def __init__(
+        self,
+        branches: Unfused,
+        fusion: Fusion,
+        *,
+        top_k: int | None = None,
+        min_success: int | None = None,
+        filters: MetadataFilters | None = None,
+        name: str = FUSION,
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, name=name)
+        if min_success is not None:
+            branches = replace(branches, min_success=min_success)
+        self.branches = branches
+        _check_order(branches.legs, fusion)
+        self._fuse_by(fusion)
+
+    def _fuse_by(self, fusion: Fusion) -> None:
+        legs = self.branches.legs
+        weights = resolved_weights(
+            fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
+        )
+        own = self.branches.min_success
+        self.min_success = resolved_min_success(own, fusion, legs=len(legs))
+        self.fusion, self.weights = fusion, weights
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """The legs, in their order."""
+        return self.branches.legs
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of the legs."""
+        return [leg.retriever for leg in self.legs]
+
+    @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self.legs)
+
+    @property
+    def label(self) -> str:
+        """The fusion, behind what happens to the query."""
+        before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
+        return " >> ".join(repr(stage) for stage in before if stage is not None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
+        own = (self.top_k, self.filters, self.scope)
+        named = self.name != FUSION or self.requires_scope
+        return not named and own == (None, None, None)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        queries = yield from self._queries(query)
+        asks = {
+            _ranking_name(leg.name, number, of=len(queries)): Ask(leg, each)
+            for number, each in enumerate(queries, start=1)
+            for leg in self.legs
+            if self.weights[leg.name] > 0
+        }
+        weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
+
+        def fused(answers: Answers) -> list[Hit]:
+            rankings = {
+                name: answer
+                for name, answer in zip(asks, answers, strict=True)
+                if answer is not None
+            }
+            return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
+
+        frame = current_context()
+        tell = None if frame is None else frame.on_partial
+        answers = yield from ask(
+            list(asks.values()),
+            min_success=self.min_success,
+            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+        )
+        self._note(list(asks.values()), answers)
+        return fused(answers)
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the legs are sure to need: of queries that reach them as they are."""
+        if self.branches.rewrites or self.branches.fan_out is not None:
+            return
+        for_legs = [self._for_children(query) for query in self._answerable(queries)]
+        asked = [
+            leg
+            for leg in self.legs
+            if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
+        ]
+        plans = [
+            prefetch(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
+            for leg in asked
+        ]
+        yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
+
+    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
+        """A place for subclasses to tell what each leg was asked and found."""
+
+    def _queries(self, query: Query) -> Plan[list[Query]]:
+        for_legs = self._for_children(query)
+        changed = yield from rewritten(for_legs, self.branches.rewrites)
+        if self.branches.fan_out is None:
+            return [changed]
+        return (yield from fanned_out(changed, self.branches.fan_out))
+
+    def _expression(self) -> str:
+        return f"{self.branches!r} >> {self.fusion!r}"
+
+
+def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
+    """Nothing, if no leg ends with a stage that leaves the best-first order."""
+    last: Refine | None = None
+    before: list[str] = []
+    for leg in legs:
+        source = leg.retriever
+        if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
+            *rest, last = source.refines
+            stages = (*source.rewrites, source.source, *rest)
+            before.append(" >> ".join(map(expression, stages)))
+        else:
+            before.append(expression(source))
+    if last is not None:
+        raise CompositionError(
+            f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "
+            f"the fusion: ({' | '.join(before)}) >> {fusion!r} >> {last!r}"
+        )
+
+
+def _ranking_name(leg: str, number: int, *, of: int) -> str:
+    return leg if of == 1 else f"{leg}[{number}]"
+
+
+def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
+    """The plan for what a child is sure to need for several queries; nothing for a foreign one.
+
+    Args:
+        retriever: The child.
+        queries: As it will be asked.
+    """
+    if isinstance(retriever, Retriever) and queries:
+        yield from retriever.prefetch(queries)

@@ -1,0 +1,443 @@
+"""`Retriever`: the base of every retriever here, and the contract they share."""
+
+import copy
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.errors import ScopeRequiredError
+from llama_retrieval_ext.execution.context import OnPartial, current_context
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.legs import HonoursQuery
+from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.streaming import astream, reporting, stream
+from llama_retrieval_ext.filters import describe_filters, parse_filters
+from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
+from llama_retrieval_ext.pipeline.searching import (
+    answers,
+    asearched,
+    end_retrieval,
+    retrieval_of,
+    search_of,
+    searched,
+    without_span,
+)
+from llama_retrieval_ext.pipeline.stages import Operand
+from llama_retrieval_ext.pipeline.tree import Shaped, bound_expression, children_of
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.results import Hit, SearchResult
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.pipeline.branches import Branches
+    from llama_retrieval_ext.pipeline.pipeline import Pipeline
+    from llama_retrieval_ext.pipeline.stages import Refine, RefineFunction
+
+
+_log = logging.getLogger(__name__)
+
+
+class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
+    """A LlamaIndex retriever that keeps the contract of this package.
+
+    It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
+    empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
+    `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
+
+    A composite asks its children for their own number of hits, or for the ``top_k`` of the query
+    where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
+
+    ``retrieve`` and ``aretrieve`` are LlamaIndex's own, behind a check of the query: LlamaIndex
+    would refuse None with pydantic's ``ValidationError``.
+
+    A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
+
+    Args:
+        top_k: How many hits to return when the query does not say, at least 1; None for all.
+        filters: Conditions on metadata that every hit satisfies; a query can only add to them.
+        scope: Who is asking; a query can only narrow it.
+        name: What the retriever is called in traces, contributions and ``Hit.source``.
+        callback_manager: LlamaIndex's, for applications that still use one.
+
+    Raises:
+        ConfigurationError: ``top_k`` is below 1, or an argument is of another type.
+        InvalidFilterError: The filters cannot mean anything.
+    """
+
+    # Set by who owns what is searched, such as a knowledge base that refuses queries without one.
+    requires_scope: bool = False
+
+    def __init__(
+        self,
+        *,
+        top_k: int | None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        name: str | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(callback_manager=callback_manager)
+        if filters is not None:
+            parse_filters(filters)
+        self.top_k = None if top_k is None else check_top_k(top_k)
+        self.filters = filters
+        self.scope = None if scope is None else check_scope(scope)
+        self.name = of_type(name or type(self).__name__, str, "name")
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        if "_plan" in vars(cls):
+            without_span(vars(cls)["_plan"])
+        super().__init_subclass__(**kwargs)
+
+    @abstractmethod
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        """The plan for a query that is not blank and carries filters, scope and ``top_k``."""
+
+    @property
+    def similarity_top_k(self) -> int | None:
+        """LlamaIndex's name of ``top_k``."""
+        return self.top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, top_k: int) -> None:
+        self.top_k = check_top_k(top_k)
+
+    def for_scope(self, scope: Scope) -> Self:
+        """A copy that sees only this scope; it shares everything else with the original.
+
+        Raises:
+            ScopeError: The retriever is bound to a scope that has nothing in common with this one.
+            ConfigurationError: It is none; a copy without a scope would see everything.
+        """
+        check_scope(scope)
+        bound = copy.copy(self)
+        bound.scope = scope if self.scope is None else self.scope.narrowed(scope)
+        return bound
+
+    @checked_call
+    def search(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
+        """The answer together with what is missing from it and how it came about.
+
+        Args:
+            query: Text, ``QueryBundle`` or `Query`.
+            filters: Further conditions on metadata, for this call.
+            scope: Who is asking, for this call; narrows what the retriever is bound to.
+            top_k: How many hits, for this call.
+            timeout_s: Seconds for the whole answer.
+            context: For the application's own stages.
+
+        Returns:
+            The hits that ``retrieve`` gives, the degraded parts, and the trace.
+        """
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return searched(self, asked)
+
+    @checked_call
+    async def asearch(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
+        """`search` without blocking the event loop."""
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return await asearched(self, asked)
+
+    @checked_call
+    def explain(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
+        """`search` with everything recorded: each step of the trace also notes its best hits.
+
+        The ids of these are in its ``notes["top"]``. Takes the arguments of `search`.
+        """
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return searched(self, asked, verbose=True)
+
+    @checked_call
+    async def aexplain(
+        self,
+        query: QueryType,
+        *,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> SearchResult:
+        """`explain` without blocking the event loop."""
+        asked = Query.of(query).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
+        )
+        return await asearched(self, asked, verbose=True)
+
+    def stream(self, query: QueryType) -> Iterator[SearchResult]:
+        """Answers that get better: the fused ranking after each leg, and last the whole answer.
+
+        The rankings on the way come from the outermost fusion, before anything refines them, or one
+        after another from those that are asked in turn. What runs inside a leg or a foreign
+        retriever is not told.
+        """
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return stream(
+            lambda report: searched(self, asked, on_partial=_telling(report, asked, top_k))
+        )
+
+    def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
+        """`stream` without blocking the event loop."""
+        asked = Query.of(query)
+        top_k = asked.top_k or self.top_k
+        return astream(
+            lambda report: asearched(self, asked, on_partial=_telling(report, asked, top_k))
+        )
+
+    def retrieve_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[list[NodeWithScore]]:
+        """The answers to several queries, in their order; an error of one of them is raised.
+
+        For answers beside those that fail, and for what is missing from each, see `search_many`.
+
+        Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
+        own have not, embeds those of up to ``at_once`` queries in one call. An engine that takes
+        several searches in one request gets them so. Queries with a time limit go out on their own.
+
+        Args:
+            queries: Texts, ``QueryBundle``s or `Query`s.
+            at_once: How many are worked on side by side, at least 1.
+
+        Raises:
+            ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
+            Exception: The error of the first query that failed, once those beside it are done; its
+                notes name the query. Queries after these are not asked.
+        """
+        return run(answers(self, queries, retrieval_of, at_once=at_once))
+
+    async def aretrieve_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[list[NodeWithScore]]:
+        """`retrieve_many` without blocking the event loop."""
+        return await arun(answers(self, queries, retrieval_of, at_once=at_once))
+
+    def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
+        """The results of several queries, in their order, as `retrieve_many` gets their hits.
+
+        A query that fails fails alone: its result has no hits, ``degraded`` says why under the name
+        of the retriever, and the trace has the error. No error of a query is raised, not even one
+        of a missing scope or an unsupported filter.
+
+        Args:
+            queries: Texts, ``QueryBundle``s or `Query`s.
+            at_once: How many are worked on side by side, at least 1.
+
+        Raises:
+            ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
+                the list is no query.
+        """
+        return run(answers(self, queries, search_of, at_once=at_once))
+
+    async def asearch_many(
+        self, queries: Sequence[QueryType], *, at_once: int = 8
+    ) -> list[SearchResult]:
+        """`search_many` without blocking the event loop."""
+        return await arun(answers(self, queries, search_of, at_once=at_once))
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """A plan that asks in a batch for what each of several queries is sure to need.
+
+        It leaves what it finds where the searches of the queries look for it. Subclasses know what
+        is sure to be needed; by default nothing is.
+
+        Args:
+            queries: As they come to this retriever.
+        """
+        del queries
+        yield from ()
+
+    @without_span
+    def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """LlamaIndex's `retrieve`, after a check that this is a query.
+
+        Raises:
+            ConfigurationError: It is neither text nor a ``QueryBundle``.
+        """
+        Query.of(str_or_query_bundle)
+        return super().retrieve(str_or_query_bundle)
+
+    @without_span
+    async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """LlamaIndex's `aretrieve`, after a check that this is a query.
+
+        Raises:
+            ConfigurationError: It is neither text nor a ``QueryBundle``.
+        """
+        Query.of(str_or_query_bundle)
+        return await super().aretrieve(str_or_query_bundle)
+
+    @without_span
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        try:
+            return run(self._answer(query_bundle))
+        except BaseException as error:
+            end_retrieval(query_bundle, error)
+            raise
+
+    @without_span
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        try:
+            return await arun(self._answer(query_bundle))
+        except BaseException as error:
+            end_retrieval(query_bundle, error)
+            raise
+
+    def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
+        query = self._bound(Query.of(query_bundle))
+        if self.requires_scope and query.scope is None:
+            raise ScopeRequiredError(
+                f"{self.name} searches a knowledge base that requires a scope; pass "
+                "scope=Scope(...) with the query, or bind the retriever with for_scope (on the "
+                "command line: --tenant or --kb-id)"
+            )
+        if query.is_blank:
+            return []
+        if query.timeout_s is None:
+            hits = yield from self._plan(query)
+        else:
+            frame = current_context()
+            plan = reporting(self._plan(query), None if frame is None else frame.on_partial)
+            (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
+            hits = outcome.result()
+        if self.object_map or not self.children:  # children have followed theirs
+            hits = yield from Resolver(self._object_of).resolve(hits, query)
+            hits = hits[: query.top_k]
+        if self._verbose:
+            _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
+        return list(hits)
+
+    def _object_of(self, node: IndexNode) -> Target:
+        found: Target = node.obj or self.object_map.get(node.index_id)
+        return found
+
+    def _handle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The same: index nodes are followed in the plan, with scores kept and circles broken."""
+        del query_bundle
+        return nodes
+
+    async def _ahandle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The same, as above."""
+        del query_bundle
+        return nodes
+
+    def _bound(self, query: Query) -> Query:
+        own = self.top_k and max(self.top_k, query.at_least or 0)
+        bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
+        bound.at_least = query.top_k or query.at_least  # what was asked for, not this one's default
+        return bound
+
+    def _answerable(self, queries: Sequence[Query]) -> list[Query]:
+        """Those of the queries that will be searched for, bound, and that may wait for a batch."""
+        bound = [self._bound(query) for query in queries]
+        return [
+            query
+            for query in bound
+            if query.timeout_s is None
+            and not query.is_blank
+            and not (self.requires_scope and query.scope is None)
+        ]
+
+    def _for_children(self, query: Query) -> Query:
+        """The query as it goes to children: for their own number of hits, or for more if asked.
+
+        An embedding that the caller brought stays only where a single embedding model is in use: it
+        must not reach a leg with another.
+        """
+        child = query.for_child()
+        if query.embedding is not None and len(_embed_models(self)) > 1:
+            child.embedding = None
+        return child
+
+    def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Pipeline":
+        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+
+        return then(self, other)  # type: ignore[return-value]  # by the table there
+
+    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
+        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(self, other)
+
+    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
+        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
+
+        return beside(other, self)
+
+    @property
+    def label(self) -> str:
+        """What it is, without its children, its scope and its filters."""
+        has_own_repr = type(self).__repr__ is not Retriever.__repr__
+        return repr(self) if has_own_repr else self._expression()
+
+    @property
+    def binding(self) -> list[str]:
+        """Its scope and filters, as arguments."""
+        return [
+            *([] if self.scope is None else [f"scope={self.scope!r}"]),
+            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
+        ]
+
+    def _expression(self) -> str:
+        """How it is written, without its scope and filters."""
+        return f"{type(self).__name__}(top_k={self.top_k})"
+
+    def __repr__(self) -> str:
+        return bound_expression(self._expression(), self)
+
+
+def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
+    return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
+
+
+def _embed_models(retriever: object) -> set[int]:
+    # LlamaIndex's vector retrievers keep theirs in a private attribute.
+    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
+    below = [_embed_models(child) for child in children_of(retriever)]
+    return set().union(*below, set() if own is None else {id(own)})

@@ -1,0 +1,152 @@
+"""Fresh hits with another score, that still say how they came by it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+
+from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.results import Contribution, Hit
+
+
+def reranked(
+    hits: Sequence[Hit],
+    picks: Sequence[tuple[int, float]],
+    *,
+    by: str,
+    ceiling: float = math.inf,
+) -> list[Hit]:
+    """Hits in a new order with new scores.
+
+    The order given is the order kept: where a score is not in line with it, it is raised to that of
+    the hits behind. What was given stays in the last of the hit's contributions. The shares of the
+    contributions sum to the score, so those of what found the hit become 0; their ranks and scores
+    stay.
+
+    Args:
+        hits: The ranking so far.
+        picks: Place in ``hits``, from 0, and new score, finite; best first, no place twice.
+        by: Who says so: the name of the new contribution.
+        ceiling: The highest score there can be.
+
+    Returns:
+        Scores fall from hit to hit; equal ones stand in the order of their node ids.
+    """
+    scores = _falling([(hits[place].node.node_id, score) for place, score in picks], ceiling)
+    found: list[Hit] = []
+    for rank, ((place, raw), score) in enumerate(zip(picks, scores, strict=True), start=1):
+        own = Contribution(by, rank, raw, 1.0, score)
+        found.append(with_score(hits[place], score, (*replaced(hits[place], place + 1), own)))
+    return found
+
+
+def in_order(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits in the order they come, each once, with scores in line with it, as in `reranked`.
+
+    Hits without a score count as the lowest there is.
+    """
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.node.node_id, hit)
+    lowest = min((hit.score for hit in first.values() if hit.score is not None), default=0.0)
+    given = [
+        (node_id, lowest if hit.score is None else hit.score) for node_id, hit in first.items()
+    ]
+    return [
+        hit if hit.score == score else _raised(hit, score)
+        for hit, score in zip(first.values(), _falling(given, math.inf), strict=True)
+    ]
+
+
+def with_score(hit: Hit, score: float | None, contributions: tuple[Contribution, ...]) -> Hit:
+    """A fresh hit with another score and other contributions."""
+    return hit.model_copy(update={"score": score, "contributions": contributions})
+
+
+def found_by(hit: Hit, rank: int) -> tuple[Contribution, ...]:
+    """The contributions of a hit; one for its source where it has none.
+
+    Args:
+        hit: A hit of a ranking.
+        rank: Where it stands there, from 1.
+    """
+    whole = Contribution(hit.source or "retriever", rank, hit.score, 1.0, hit.score or 0.0)
+    return hit.contributions or (whole,)
+
+
+def replaced(hit: Hit, rank: int) -> tuple[Contribution, ...]:
+    """`found_by` once another score has taken the place of the hit's: nothing of it remains."""
+    return tuple(replace(part, share=0.0) for part in found_by(hit, rank))
+
+
+def _raised(hit: Hit, score: float) -> Hit:
+    if not hit.contributions:
+        return with_score(hit, score, ())
+    *earlier, last = hit.contributions
+    share = last.share + score - (hit.score or 0.0)
+    return with_score(hit, score, (*earlier, replace(last, share=share)))
+
+
+def _falling(scored: Sequence[tuple[str, float]], ceiling: float) -> list[float]:
+    """The scores, raised where those behind are higher, then lowered to the ceiling."""
+    raised: list[float] = []
+    least, behind = -math.inf, ""
+    for node_id, score in reversed(scored):
+        least = max(score, least if node_id < behind else math.nextafter(least, math.inf))
+        raised.append(least)
+        behind = node_id
+    scores: list[float] = []
+    most, before = ceiling, ""
+    for (node_id, _), score in zip(scored, reversed(raised), strict=True):
+        most = min(score, most if before < node_id else math.nextafter(most, -math.inf))
+        scores.append(most)
+        before = node_id
+    return scores
+
+
+# What rounding may add to a probability.
+_ROUNDING = 1e-6
+
+
+class ScoreKind(Enum):
+    """The scale of a reranker's scores, which decides what a threshold on them means.
+
+    Scores are brought to a common scale document by document, never by the best and worst of a
+    result: after that, a weak best hit would look perfect.
+
+    Attributes:
+        LOGIT: Any number, as of cross-encoders; becomes a probability by the logistic function.
+        PROBABILITY: In ``[0, 1]``, comparable between queries.
+        UNKNOWN: Any number that only orders; left as it is.
+    """
+
+    LOGIT = "logit"
+    PROBABILITY = "probability"
+    UNKNOWN = "unknown"
+
+    def calibrated(self, score: float) -> float:
+        """The score as a probability, where its scale is known; higher is still better.
+
+        Raises:
+            ScoreError: The score is not finite, or cannot be of this kind.
+
+        Examples:
+            >>> ScoreKind.LOGIT.calibrated(0.0), ScoreKind.UNKNOWN.calibrated(-3.5)
+            (0.5, -3.5)
+
+        """
+        if not math.isfinite(score):
+            raise ScoreError(f"a reranker gave the score {score}; expected a finite number")
+        if self is ScoreKind.LOGIT:
+            return 0.5 + 0.5 * math.tanh(0.5 * score)  # the logistic function, without overflow
+        if self is ScoreKind.PROBABILITY:
+            if not -_ROUNDING <= score <= 1.0 + _ROUNDING:
+                raise ScoreError(
+                    f"a reranker declared to give probabilities gave {score}; "
+                    "declare score_kind=ScoreKind.LOGIT or ScoreKind.UNKNOWN"
+                )
+            return min(max(score, 0.0), 1.0)
+        return score
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"

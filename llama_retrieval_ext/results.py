@@ -1,0 +1,475 @@
+"""What comes back: `Hit`, its `Contribution`s, and `SearchResult`."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from operator import add
+from typing import TYPE_CHECKING, Final, TypeAlias, overload
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.query import KB_KEY
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+# How many of the best hits an explanation notes.
+_BEST: Final = 5
+
+
+@dataclass(slots=True)
+class Trace:
+    """One step of an answer, with the steps inside it. Filled while the step runs.
+
+    Attributes:
+        name: What ran: a retriever, a leg, a stage.
+        started: Monotonic clock reading at the start, in seconds.
+        duration_s: Seconds it took; None while it runs, or if it was abandoned.
+        count: How many hits came out; None where hits are not what comes out.
+        error: What went wrong, as ``TypeName: message``.
+        notes: What else the step wants to tell, such as the ids of its best hits.
+        children: The steps inside, in the order they were begun.
+        verbose: Whether the step and those inside it note the ids of their best hits.
+    """
+
+    name: str
+    started: float = field(default_factory=time.perf_counter)
+    duration_s: float | None = None
+    count: int | None = None
+    error: str | None = None
+    notes: dict[str, object] = field(default_factory=dict)
+    children: "list[Trace]" = field(default_factory=list)
+    verbose: bool = field(default=False, repr=False)
+
+    def begin(self, name: str) -> "Trace":
+        """A new step inside this one."""
+        child = Trace(name, verbose=self.verbose)
+        self.children.append(child)
+        return child
+
+    def end(self, *, result: object = None, error: BaseException | None = None) -> None:
+        """Close the step, once: what an abandoned leg says later does not count."""
+        if self.duration_s is not None:
+            return
+        self.duration_s = time.perf_counter() - self.started
+        if isinstance(result, list) and all(map(_is_hit, result[:1])):
+            self._note_hits([hit.node_id for hit in result[:_BEST]], len(result))
+        if error is not None:
+            self.error = describe(error)
+
+    def end_legs(self, rankings: Mapping[str, Sequence[str]]) -> None:
+        """Add a finished step for each leg that this step, one request, searched for.
+
+        Args:
+            rankings: Node ids that each leg found, best first, by the name of the leg.
+        """
+        for name, node_ids in rankings.items():
+            leg = self.begin(name)
+            leg.started = self.started
+            leg.end()
+            leg._note_hits(node_ids[:_BEST], len(node_ids))  # noqa: SLF001 - of this class
+
+    def _note_hits(self, best: Sequence[str], count: int) -> None:
+        self.count = count
+        if self.verbose:
+            self.notes["top"] = list(best)
+
+    def snapshot(self) -> "Trace":
+        """A copy that stays as it is, whatever abandoned legs still do."""
+        children = [child.snapshot() for child in list(self.children)]
+        return replace(self, notes=dict(self.notes), children=children)
+
+    def to_dict(self) -> dict[str, object]:
+        """The step and all inside it, as JSON; times in milliseconds from the start of the step."""
+        return self.since(self.started)
+
+    def since(self, origin: float) -> dict[str, object]:
+        """The step as JSON, with times from another step's start."""
+        return {
+            "name": self.name,
+            "start_ms": round((self.started - origin) * 1e3, 3),
+            "duration_ms": None if self.duration_s is None else round(self.duration_s * 1e3, 3),
+            "count": self.count,
+            "error": self.error,
+            "notes": dict(self.notes),
+            "children": [child.since(origin) for child in self.children],
+        }
+
+    def outline(self) -> str:
+        """The steps as an indented tree, a line each."""
+        return "\n".join(self.lines())
+
+    __repr__ = outline
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import trace_html  # noqa: PLC0415 - a view
+
+        return trace_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import trace_console  # noqa: PLC0415 - a view
+
+        return trace_console(self)
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """The lines of the outline, indented by depth."""
+        took = "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
+        hits = "" if self.count is None else f", {self.count} hits"
+        failed = "" if self.error is None else f", {self.error}"
+        yield f"{'  ' * depth}{self.name}: {took}{hits}{failed}"
+        for child in self.children:
+            yield from child.lines(depth + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """A part of the answer that is missing, and why.
+
+    Attributes:
+        where: The leg or stage that was left out, behind the legs it is in: ``outer/inner``.
+        reason: What went wrong there.
+    """
+
+    where: str
+    reason: str
+
+
+# A list that grows, or a count that adds up, when a stage notes more than once.
+DetailValue: TypeAlias = list[object] | int
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What a stage noted.
+
+    Attributes:
+        path: The legs on the way to the stage.
+        name: Under which it goes.
+        value: A list or a count.
+        is_total: Whether the short name has the sum over all stages, or the outermost's value.
+    """
+
+    path: tuple[str, ...]
+    name: str
+    value: DetailValue
+    is_total: bool = False
+
+
+def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
+    """The details of an answer as `SearchResult` shows them.
+
+    Args:
+        noted: In the order in which it was noted.
+
+    Returns:
+        By its path and name, ``leg/name``, what each stage inside a leg noted. By the name alone,
+        what the outermost stages noted, or the sum over all stages where it is a total; stages
+        equally far out add up in the order of their paths.
+
+    Examples:
+        >>> details_by_path([Detail(("law",), "routes", ["civil"]), Detail((), "routes", ["law"])])
+        {'routes': ['law'], 'law/routes': ['civil']}
+
+    """
+    by_name: dict[str, DetailValue] = {}
+    by_path: dict[str, DetailValue] = {}
+    outermost: dict[str, int] = {}
+    for each in sorted(noted, key=lambda each: (len(each.path), each.path)):
+        depth = len(each.path)
+        if depth == outermost.setdefault(each.name, depth) or each.is_total:
+            _add_to(by_name, each.name, each.value)
+        if each.path:
+            _add_to(by_path, "/".join((*each.path, each.name)), each.value)
+    return {**by_name, **by_path}
+
+
+def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
+    # A new list: a leg that was given up must not write into a finished result.
+    details[name] = add(details[name], value) if name in details else copy(value)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: its type and message."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _is_hit(value: object) -> bool:
+    # Nothing that makes a node of a store's lazy hit.
+    return hasattr(value, "node_id") and hasattr(value, "score")
+
+
+# Characters of a hit's text in its `repr`.
+_SHOWN: Final = 50
+# The attribute with a hit's origin.
+_ORIGIN: Final = "_origin"
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one leg of a fusion gave to a hit.
+
+    Attributes:
+        leg: Name of the leg.
+        rank: Where the leg had it, from 1; None where the leg did not find it and votes all the
+            same, as in `Borda`.
+        score: The leg's own score, as it came; None from a retriever that gives none.
+        weight: The leg's weight in the fusion.
+        share: What the leg added to the fused score; the shares of additive fusions sum to it.
+    """
+
+    leg: str
+    rank: int | None
+    score: float | None
+    weight: float
+    share: float
+
+    def __repr__(self) -> str:
+        score = None if self.score is None else float(f"{self.score:.4g}")
+        numbers = f"{score=}, weight={self.weight:.4g}, share={self.share:.4g}"
+        return f"Contribution({self.leg!r}, rank={self.rank}, {numbers})"
+
+    def to_dict(self) -> dict[str, object]:
+        """The contribution as JSON."""
+        return {
+            "leg": self.leg,
+            "rank": self.rank,
+            "score": self.score,
+            "weight": self.weight,
+            "share": self.share,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The store that a hit was found in, for stages that need what is stored beside its text.
+
+    Attributes:
+        store: The vector store.
+        embed_model: The model of the store's embeddings, where it is known.
+    """
+
+    store: BasePydanticVectorStore
+    embed_model: BaseEmbedding | None = None
+
+    def __deepcopy__(self, memo: object) -> "Origin":
+        return self
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())  # a pickled hit knows no store
+
+
+class Hit(NodeWithScore):
+    """A node with its score that also says where it came from.
+
+    Attributes:
+        source: Name of the retriever that found it, or of the fusion that ranked it.
+        priority: Order among sources that rank before score (rules before search); None where
+            unused.
+        contributions: What each leg of a fusion gave to the score.
+        matched_entities: What the query names and a graph links to the hit: entities, titles and
+            phrases.
+        hop_distance: Steps in the graph from there to the hit; None for a hit from elsewhere.
+        path: These steps in words.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> hit = Hit(node=TextNode(id_="n1", text="..."), score=0.5, source="vector")
+        >>> hit.to_dict()["chunk_id"]
+        'n1'
+
+    """
+
+    source: str = ""
+    priority: int | None = None
+    contributions: tuple[Contribution, ...] = ()
+    matched_entities: tuple[str, ...] = ()
+    hop_distance: int | None = None
+    path: str = ""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of the class in serialised form."""
+        return "Hit"
+
+    def __repr__(self) -> str:
+        # Pydantic's has the whole node, relationships and all.
+        text = self.node.get_content()
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        id_, source = self.node.node_id, self.source
+        score = None if self.score is None else float(f"{self.score:.4g}")
+        return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import hit_html  # noqa: PLC0415 - a view
+
+        return hit_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import hit_console  # noqa: PLC0415 - a view
+
+        return hit_console(self)
+
+    def to_dict(self, **_: object) -> dict[str, object]:
+        """The hit as JSON, under the names that applications use."""
+        node = self.node
+        known: dict[str, object] = {
+            "chunk_id": node.node_id,
+            "text": node.get_content(),
+            "score": self.score,
+            "metadata": dict(node.metadata),
+            "knowledge_base_id": node.metadata.get(KB_KEY),
+            "document_id": node.ref_doc_id,
+            "source": self.source,
+        }
+        if self.priority is not None:
+            known["priority"] = self.priority
+        if self.contributions:
+            known["contributions"] = [part.to_dict() for part in self.contributions]
+        if self.hop_distance is not None:
+            known |= {
+                "matched_entities": list(self.matched_entities),
+                "hop_distance": self.hop_distance,
+                "path": self.path,
+            }
+        return known
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchResult(Sequence[Hit]):
+    """A ranking, with what is missing from it and how it came about.
+
+    It is the sequence of its hits: it has a length, can be iterated, indexed and sliced, and is
+    true if there are hits.
+
+    Attributes:
+        hits: Best first.
+        degraded: Parts that failed and were left out; empty when the answer is whole.
+        trace: What ran, and how long; None before it is known.
+        details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
+            the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
+        query: The text that was searched for.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> hits = [Hit(node=TextNode(id_="n1", text="25 days"), score=0.75)]
+        >>> SearchResult(hits, query="annual leave")
+        SearchResult('annual leave', 1 hit)
+          1. 0.75  n1  '25 days'
+
+    """
+
+    hits: list[Hit]
+    degraded: tuple[Degradation, ...] = ()
+    trace: Trace | None = None
+    details: dict[str, object] = field(default_factory=dict)
+    query: str = ""
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Hit]: ...
+    def __getitem__(self, index: int | slice) -> Hit | list[Hit]:
+        return self.hits[index]
+
+    def __repr__(self) -> str:
+        from llama_retrieval_ext.display.results import result_text  # noqa: PLC0415 - a view
+
+        return result_text(self)
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.results import result_html  # noqa: PLC0415 - a view
+
+        return result_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.results import result_console  # noqa: PLC0415 - a view
+
+        return result_console(self)
+
+    def to_dict(self) -> dict[str, object]:
+        """The result as JSON."""
+        return {
+            "query": self.query,
+            "hits": [hit.to_dict() for hit in self.hits],
+            "degraded": [{"where": part.where, "reason": part.reason} for part in self.degraded],
+            "trace": None if self.trace is None else self.trace.to_dict(),
+            **self.details,
+        }
+
+
+def score_of(hit: NodeWithScore) -> float:
+    """The score of a hit.
+
+    Raises:
+        ScoreError: It has none, or one that is not finite.
+    """
+    return finite_score(hit.node.node_id, hit.score)
+
+
+def finite_score(node_id: str, score: float | None) -> float:
+    """The same score, if it can be one.
+
+    Raises:
+        ScoreError: It is None or not finite.
+    """
+    if score is None or not math.isfinite(score):
+        raise ScoreError(
+            f"node {node_id!r} has the score {score}; a ranking needs finite scores, "
+            "so give the retriever that returned it a score"
+        )
+    return score
+
+
+def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
+    """A fresh `Hit` of the same node and score; the source is for one that has none."""
+    if isinstance(hit, Hit):
+        return hit.model_copy(update={} if hit.source else {"source": source})
+    return Hit(node=hit.node, score=hit.score, source=source)
+
+
+def with_path_of(hit: Hit, found: Hit | None) -> Hit:
+    """Return the hit with the path by which a graph found it; the same hit where none did."""
+    if found is None:
+        return hit
+    kept = ("matched_entities", "hop_distance", "path")
+    return hit.model_copy(update={name: getattr(found, name) for name in kept})
+
+
+def ordered(hits: Iterable[Hit]) -> list[Hit]:
+    """Hits by score, best first; equal scores by node id; of a repeated id the best."""
+    best: dict[str, Hit] = {}
+    for hit in sorted(hits, key=lambda hit: (-score_of(hit), hit.node.node_id)):
+        best.setdefault(hit.node.node_id, hit)
+    return list(best.values())
+
+
+def with_origin(hit: Hit, origin: Origin | None) -> Hit:
+    """The same hit, which was just made, with where it was found; copies of it have that too.
+
+    It is no part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
+    """
+    if origin is not None:
+        # Beside the fields, as pydantic keeps cached properties: a private attribute would double
+        # the time that it takes to make a hit.
+        vars(hit)[_ORIGIN] = origin
+    return hit
+
+
+def origin_of(hit: NodeWithScore) -> Origin | None:
+    """Where a hit was found; None where that is not known."""
+    origin: Origin | None = vars(hit).get(_ORIGIN)
+    return origin
+
+
+def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:
+    """The ids of a ranking, in its order."""
+    return [hit.node.node_id for hit in ranking]

@@ -1,0 +1,244 @@
+"""Small chunks for finding, their parents for reading."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from statistics import fmean
+from typing import TypeAlias
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.storage.kvstore import SimpleKVStore
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import call, note_degraded
+from llama_retrieval_ext.execution.legs import MISTAKES, check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, as_hit, node_ids, ordered, score_of
+
+# Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
+_MAX_LEVELS = 16
+# How many reads of a docstore without a batch call of its own run side by side.
+_AT_ONCE = 16
+# What the docstore was asked for, by id; None for what it does not have.
+Known: TypeAlias = dict[str, BaseNode | None]
+
+
+class MergedScore(Enum):
+    """The score of a parent, from those of its children that were found."""
+
+    MEAN = "mean"
+    MAX = "max"
+
+    def of(self, scores: Sequence[float]) -> float:
+        """The score."""
+        return fmean(scores) if self is MergedScore.MEAN else max(scores)
+
+
+class AutoMergingRetriever(Retriever):
+    """Hits of a retriever; where enough children of one parent are among them, the parent instead.
+
+    First a chunk that is missing between two found neighbours is filled in, with the mean of their
+    scores. Then parents replace their children, level by level. Each child counts once. A parent or
+    neighbour that the docstore does not have, or that the query's scope or filters exclude, is left
+    out, and a missing one marks the answer degraded. If the docstore fails, or does not answer
+    before the query's deadline, the hits come back as they are, marked degraded.
+
+    What a level needs is fetched in one call of ``get_nodes`` (``aget_nodes``) where the docstore
+    has its own. LlamaIndex's default one reads node after node; then several nodes are read at a
+    time.
+
+    Args:
+        vector_retriever: Finds the small chunks; any retriever.
+        storage_context: Its docstore holds the parents; a docstore does as well.
+        simple_ratio_thresh: A parent replaces its children when more than this part of them was
+            found, in ``[0, 1)``.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        object_map: What index nodes stand for, by id.
+        objects: Index nodes with what they stand for.
+        merged_score: The score of a parent.
+        top_k: How many hits to return when the query does not say; None for all.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: ``simple_ratio_thresh`` is out of range, or an argument is of another
+            type.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
+        self,
+        vector_retriever: BaseRetriever,
+        storage_context: StorageContext | BaseDocumentStore,
+        simple_ratio_thresh: float = 0.5,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        callback_manager: CallbackManager | None = None,
+        object_map: Mapping[str, object] | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        *,
+        merged_score: MergedScore = MergedScore.MEAN,
+        top_k: int | None = None,
+        name: str = "auto_merging",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
+        self._verbose = verbose
+        self.object_map = objects_by_id(objects, object_map)
+        if not (is_number(simple_ratio_thresh) and 0 <= simple_ratio_thresh < 1):
+            raise ConfigurationError(
+                f"simple_ratio_thresh must be in [0, 1), got {simple_ratio_thresh!r}"
+            )
+        self.source = check_retriever(vector_retriever, "vector_retriever")
+        self.docstore = of_type(
+            storage_context.docstore
+            if isinstance(storage_context, StorageContext)
+            else storage_context,
+            BaseDocumentStore,
+            "storage_context",
+            instead="pass a StorageContext or its docstore",
+        )
+        self.threshold = simple_ratio_thresh
+        self.merged_score = of_type(merged_score, MergedScore, "merged_score")
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever of small chunks."""
+        return [self.source]
+
+    @property
+    def label(self) -> str:
+        """The class and its threshold."""
+        return f"AutoMergingRetriever(simple_ratio_thresh={self.threshold})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        found = yield from retrieval(self.source, self._for_children(query))
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
+        known: Known = {}
+        for _ in range(_MAX_LEVELS):
+            try:
+                merged = yield from self._next_level(hits, query, known)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001 - reported as degraded
+                note_degraded(self.name, error)
+                break
+            unchanged = node_ids(merged) == node_ids(hits)
+            hits = merged
+            if unchanged:
+                break
+        return hits[: query.top_k]
+
+    def _next_level(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+        before, behind = _neighbours(hits)
+        gaps = [id_ for id_ in before if id_ in behind]
+        yield from self._fetch([*gaps, *_families(hits)], known)  # in one call
+        filled = yield from self._filled_in(hits, query, known)
+        return (yield from self._merged(filled, query, known))
+
+    def _filled_in(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+        before_gap, behind_gap = _neighbours(hits)
+        gaps = [id_ for id_ in before_gap if id_ in behind_gap]
+        nodes = yield from self._nodes(gaps, query, known)
+        between = [
+            Hit(
+                node=node,
+                score=fmean((score_of(before_gap[id_]), score_of(behind_gap[id_]))),
+                source=self.name,
+            )
+            for id_, node in nodes.items()
+        ]
+        return ordered([*hits, *between])
+
+    def _merged(self, hits: Sequence[Hit], query: Query, known: Known) -> Plan[list[Hit]]:
+        families = _families(hits)
+        parents = yield from self._nodes(list(families), query, known)
+        merged: list[Hit] = []
+        gone: set[str] = set()
+        for id_, parent in parents.items():
+            family = families[id_]
+            if len(family) > self.threshold * len(parent.child_nodes or family):
+                score = self.merged_score.of([score_of(child) for child in family])
+                merged.append(Hit(node=parent, score=score, source=self.name))
+                gone.update(child.node.node_id for child in family)
+        return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
+
+    def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:
+        """Nodes of the docstore by id, without those that the query may not see."""
+        yield from self._fetch(ids, known)
+        nodes = {id_: known[id_] for id_ in ids}
+        return {
+            id_: node
+            for id_, node in nodes.items()
+            if node is not None and matches(query.condition, node.metadata)
+        }
+
+    def _fetch(self, ids: Sequence[str], known: Known) -> Plan[None]:
+        """Read those of the nodes that are not known yet."""
+        new = [id_ for id_ in dict.fromkeys(ids) if id_ not in known]
+        if not new:
+            return
+        # Tasks end before the query does, so that there is time to return the hits without them.
+        tasks = [Task("docstore", call(each)) for each in self._reads(new)]
+        outcomes: list[Outcome[list[BaseNode]]] = yield Together(tasks)
+        nodes = {node.node_id: node for outcome in outcomes for node in outcome.result()}
+        known.update({id_: nodes.get(id_) for id_ in new})
+        missing = [id_ for id_ in new if id_ not in nodes]
+        if missing:
+            note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
+
+    def _reads(self, ids: Sequence[str]) -> list[Call[list[BaseNode]]]:
+        """The calls that read nodes: one, or some side by side where one would read in a row."""
+        store, kind = self.docstore, type(self.docstore)
+        one_call = (
+            _is_in_memory(store)
+            or kind.get_nodes is not BaseDocumentStore.get_nodes
+            or kind.aget_nodes is not BaseDocumentStore.aget_nodes
+        )
+        parts = 1 if one_call else min(_AT_ONCE, len(ids))
+        # The default aget_nodes reads by the store's async client, which need not be there.
+        is_async = kind.aget_nodes is not BaseDocumentStore.aget_nodes
+
+        def read(part: list[str]) -> Call[list[BaseNode]]:
+            return Call(
+                lambda: store.get_nodes(part, raise_error=False),
+                (lambda: store.aget_nodes(part, raise_error=False)) if is_async else None,
+            )
+
+        return [read(list(ids[start::parts])) for start in range(parts)]
+
+    def _expression(self) -> str:
+        inside = expression(self.source)
+        return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"
+
+
+def _is_in_memory(store: BaseDocumentStore) -> bool:
+    kvstore = getattr(store, "_kvstore", None)  # it has no public name
+    return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
+
+
+def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
+    """The hits before and behind each chunk that was not found itself, by the id of that chunk."""
+    found = set(node_ids(hits))
+    links = [(hit, hit.node.next_node, hit.node.prev_node) for hit in hits]
+    before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in found}
+    behind = {link.node_id: hit for hit, _, link in links if link and link.node_id not in found}
+    return before, behind
+
+
+def _families(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
+    """The hits of each parent, by its id."""
+    families: dict[str, list[Hit]] = {}
+    for hit in hits:
+        if hit.node.parent_node is not None:
+            families.setdefault(hit.node.parent_node.node_id, []).append(hit)
+    return families

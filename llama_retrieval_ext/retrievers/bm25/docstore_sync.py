@@ -1,0 +1,168 @@
+"""Keeps a keyword index in step with a LlamaIndex docstore."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.utils import get_tqdm_iterable
+
+from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
+
+
+@dataclass(frozen=True, slots=True)
+class DocstoreLimits:
+    """How often a docstore is looked at, and how large it may be.
+
+    Attributes:
+        cache_ttl_s: For how many seconds the index is good without another look; None for ever.
+        max_chunks: How many nodes the docstore may have; None for any number.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    cache_ttl_s: float | None = 60.0
+    max_chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        ttl = self.cache_ttl_s
+        if ttl is not None and (not is_number(ttl) or ttl < 0):
+            raise ConfigurationError(
+                f"cache_ttl_s must be a number of seconds from 0, got {ttl!r}; 0 looks at every "
+                "query whether the docstore has changed, None never looks again"
+            )
+        if self.max_chunks is not None:
+            check_count(self.max_chunks, "max_chunks")
+
+
+class DocstoreFollower:
+    """Brings an index up to date with a docstore, when that is due.
+
+    What has changed is told by the hashes the docstore keeps, of text and metadata; only changed
+    nodes are read and tokenised again.
+
+    Args:
+        docstore: Whose nodes the index holds.
+        index: What to keep in step; nothing else changes it.
+        limits: How often it is looked at, and how large it may be.
+        hashes: Of the nodes that the index already holds, by id.
+        clock: Seconds that only go up.
+
+    Attributes:
+        overflow: Why nodes of the docstore are not in the index; empty where all are.
+    """
+
+    def __init__(
+        self,
+        docstore: BaseDocumentStore,
+        index: KeywordIndex,
+        *,
+        limits: DocstoreLimits,
+        hashes: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self.overflow = ""
+        self._docstore = docstore
+        self._index = index
+        self._clock = clock
+        self._indexed: Mapping[str, str] = hashes or {}
+        self._seen: Mapping[str, str] | None = None
+        self._looked_at = -math.inf
+        self._looking = Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        # Another process has another clock, and a lock stays where it is.
+        return {**self.__dict__, "_looked_at": -math.inf, "_looking": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _looking=Lock())
+
+    def refresh_if_due(self) -> None:
+        """Bring the index up to date, if the last look is longer ago than it may be.
+
+        Where the docstore has outgrown ``max_chunks``, what was added to it is left out and
+        `overflow` says so.
+        """
+        if not self._is_due():
+            return
+        # Only who must see the newest waits for another who is looking already.
+        if self._looking.acquire(blocking=self.limits.cache_ttl_s == 0):
+            try:
+                if self._is_due():
+                    self._refresh(show_progress=False)
+            finally:
+                self._looking.release()
+
+    def refresh(self, *, show_progress: bool = False) -> None:
+        """Bring the index up to date now.
+
+        Raises:
+            ConfigurationError: The docstore has more than ``max_chunks`` nodes; what was added to
+                it is left out.
+        """
+        with self._looking:
+            self._refresh(show_progress=show_progress)
+            if self.overflow:
+                raise ConfigurationError(self.overflow)
+
+    def _is_due(self) -> bool:
+        if self.limits.cache_ttl_s is None:
+            return self._looked_at == -math.inf
+        return self._clock() - self._looked_at >= self.limits.cache_ttl_s
+
+    def _refresh(self, *, show_progress: bool) -> None:
+        began = self._clock()
+        hashes = _hashes(self._docstore)
+        if hashes != self._seen:
+            self._follow(hashes, show_progress=show_progress)
+            self._seen = hashes
+        self._looked_at = began
+
+    def _follow(self, hashes: Mapping[str, str], *, show_progress: bool) -> None:
+        changed = [i for i, value in hashes.items() if self._indexed.get(i) != value]
+        nodes = _read(self._docstore, changed, of=len(hashes))
+        # What is not there any more although it has a hash is gone, too.
+        gone = {*(self._indexed.keys() - hashes.keys()), *changed}
+        known = self._index.snapshot.nodes.keys()
+        overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))
+        if overflow:  # nodes that are indexed still change and go
+            nodes = [node for node in nodes if node.node_id in known]
+            hashes = {i: value for i, value in hashes.items() if i in known}
+        self._index.replace(
+            gone=gone, nodes=get_tqdm_iterable(nodes, show_progress, "Indexing nodes")
+        )
+        self._indexed, self.overflow = hashes, overflow
+
+    def _overflow(self, size: int) -> str:
+        most = self.limits.max_chunks
+        if most is None or size <= most:
+            return ""
+        return (
+            f"the docstore has {size} nodes and max_chunks is {most}: nodes added beyond that are "
+            "not indexed and cannot be found; make the retriever again with a higher max_chunks, "
+            "index a part with BM25Retriever(nodes), or use a store on disk (KeywordRetriever)"
+        )
+
+
+def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
+    if not isinstance(docstore, KVDocumentStore):
+        return {node_id: node.hash for node_id, node in docstore.docs.items()}
+    # The public get_all_document_hashes gives ids by hash, so that of two nodes with the same text
+    # one is missing, and its deletion would not be seen.
+    kept = docstore._kvstore.get_all(docstore._metadata_collection)  # noqa: SLF001
+    return {node_id: each.get("doc_hash", "") for node_id, each in kept.items()}
+
+
+def _read(docstore: BaseDocumentStore, ids: list[str], *, of: int) -> list[BaseNode]:
+    if 2 * len(ids) < of:
+        return docstore.get_nodes(ids, raise_error=False)  # one request a node
+    wanted = set(ids)
+    return [node for node_id, node in docstore.docs.items() if node_id in wanted]

@@ -1,0 +1,265 @@
+"""Nodes and their BM25 index at one moment."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain
+from threading import Lock
+from typing import NamedTuple
+
+import bm25s
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DuplicateNodeError,
+    ScopeError,
+    ScopeViolationError,
+)
+from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.formulas.scores import LARGEST
+from llama_retrieval_ext.retrievers.bm25.postings import Ints, Postings, best
+from llama_retrieval_ext.stores.encoding.values import keyword_text
+from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How repetition and length count in BM25.
+
+    Attributes:
+        k1: How slowly repetitions of a term saturate, from 0 (they count for nothing). 1.2 is the
+            default of Lucene and of the embedded engine.
+        b: How much the length of a document counts, from 0 (not at all) to 1. Their default is
+            0.75.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+
+    k1: float = 1.2
+    b: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.k1 <= LARGEST and 0.0 <= self.b <= 1.0):
+            raise ConfigurationError(
+                f"got k1={self.k1} and b={self.b}; expected k1 of 0 or more (1.2) and b from 0 to "
+                "1 (0.75)"
+            )
+
+
+Mask = npt.NDArray[np.bool_]
+
+# Of what conditions let through, a byte a node; an application has few conditions, or many tenants.
+_MOST_MASK_BYTES = 64 * 2**20
+_MOST_MASKS = 1024
+
+
+class Counted(NamedTuple):
+    """A node and how often its text has which term."""
+
+    node: BaseNode
+    counts: Mapping[int, int]
+
+
+class Snapshot:
+    """Nodes in the order of their ids, and the BM25 weights of their terms. Never changes.
+
+    bm25s adds the weights up. They are computed here, by `formulas.bm25`, and put into its matrix,
+    because bm25s can change an index only by building it again, document by document: ten times as
+    slow.
+
+    Args:
+        nodes: The nodes by their ids, in ascending order of these.
+        postings: The terms of the nodes, in the same order.
+        parameters: Of the formula.
+    """
+
+    __slots__ = ("_engine", "_mask", "_rows", "nodes", "parameters", "postings")
+
+    def __init__(
+        self, nodes: Mapping[str, BaseNode], postings: Postings, parameters: Parameters
+    ) -> None:
+        self.nodes = nodes
+        self.postings = postings
+        self.parameters = parameters
+        self._rows = tuple(nodes.values())
+        self._engine = _filled_engine(postings, parameters)
+        masks = min(_MOST_MASKS, 1 + _MOST_MASK_BYTES // (1 + len(nodes)))
+        # Over the nodes and not a method: a cache that knows its owner keeps it alive.
+        self._mask = lru_cache(masks)(partial(_mask, self._rows))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Copies and pickles carry what cannot be computed again.
+        return Snapshot, (self.nodes, self.postings, self.parameters)
+
+    def search(
+        self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
+    ) -> list[Candidate]:
+        """The nodes with the highest scores above 0, best first; equal scores by node id.
+
+        Args:
+            terms: How often the query has which term; a term counts as often as it has it.
+            top_k: How many to return, at least 1.
+            condition: What every node satisfies; None for everything.
+
+        Raises:
+            ScopeViolationError: A node satisfied it once and has been changed since.
+        """
+        columns = self.postings.columns(terms)
+        if not len(columns):
+            return []
+        scores: npt.NDArray[np.float32] = self._engine.get_scores_from_ids(columns.tolist())
+        if condition is not None:
+            scores *= self._mask(condition)
+        rows = best(scores, top_k)
+        found = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
+        _check_unchanged(found, condition)
+        return found
+
+    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
+        """The snapshot without some nodes and with some others, which replace those of their ids.
+
+        Takes time linear in the size of the index, however little changes: some 80 ms for
+        20,000 nodes of 80 words.
+        """
+        stay = {id_ for id_ in self.nodes if id_ not in gone and id_ not in came}
+        ids = sorted(chain(filter(stay.__contains__, self.nodes), came))
+        number = {id_: place for place, id_ in enumerate(ids)}
+        places: Ints = np.fromiter(
+            (number[id_] if id_ in stay else -1 for id_ in self.nodes), np.int32, len(self.nodes)
+        )
+        nodes = {id_: came[id_].node if id_ in came else self.nodes[id_] for id_ in ids}
+        added = {number[id_]: counted.counts for id_, counted in came.items()}
+        return Snapshot(nodes, self.postings.changed(places, added), self.parameters)
+
+
+def _filled_engine(postings: Postings, parameters: Parameters) -> bm25s.BM25:
+    # bm25s' names for the formula: saturation with the factor (k1 + 1), IDF that is never negative.
+    engine = bm25s.BM25(
+        k1=parameters.k1, b=parameters.b, method="atire", idf_method="lucene", backend="numpy"
+    )
+    engine.scores = {
+        "data": postings.weights(k1=parameters.k1, b=parameters.b),
+        "indices": postings.documents,
+        "indptr": postings.starts,
+        "num_docs": len(postings.lengths),
+    }
+    engine.nonoccurrence_array = None
+    return engine
+
+
+def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
+    fits = (matches(condition, node.metadata) for node in nodes)
+    return np.fromiter(fits, np.bool_, len(nodes))
+
+
+def _check_unchanged(found: Sequence[Candidate], condition: Condition | None) -> None:
+    # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
+    stale = tuple(each.node_id for each in found if not matches(condition, each.node.metadata))
+    if stale:
+        raise ScopeViolationError(
+            f"the metadata of {len(stale)} nodes was changed after they were indexed, and is now "
+            f"outside the query's scope or filters: {', '.join(stale[:5])}; add them again",
+            stale,
+        )
+
+
+class KeywordIndex:
+    """Holds the current snapshot, and replaces it as a whole when nodes come or go.
+
+    Threads may share it: who searches has one snapshot from beginning to end and waits for nobody;
+    who changes it waits for others who do.
+
+    Args:
+        tokenizer: Cuts nodes and queries.
+        snapshot: What to begin with.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, snapshot: Snapshot) -> None:
+        self.tokenizer = tokenizer
+        self.snapshot = snapshot
+        self._changing = Lock()
+
+    @classmethod
+    def empty(cls, tokenizer: Tokenizer, parameters: Parameters) -> "KeywordIndex":
+        """An index without nodes."""
+        return cls(tokenizer, Snapshot({}, Postings.of([]), parameters))
+
+    def __len__(self) -> int:
+        return len(self.snapshot.nodes)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"tokenizer": self.tokenizer, "snapshot": self.snapshot}  # a lock stays where it is
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _changing=Lock())
+
+    def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
+        """The best nodes for a text; see `Snapshot.search`."""
+        terms = self.tokenizer.query_terms(text)
+        return self.snapshot.search(terms, top_k=top_k, condition=condition)
+
+    def replace(
+        self,
+        *,
+        gone: Collection[str] = (),
+        nodes: Iterable[BaseNode] = (),
+        within: Condition | None = None,
+    ) -> int:
+        """Take out some nodes and put in others, which replace those of the same id.
+
+        Args:
+            gone: Ids of the nodes to take out; unknown ones are passed over.
+            nodes: What to put in; of a repeated id the last.
+            within: What the caller may see. It cannot put in anything else, nor take out or replace
+                what it cannot see.
+
+        Returns:
+            How many nodes were taken out.
+
+        Raises:
+            ScopeError: A node to put in is not within.
+            DuplicateNodeError: A node to be replaced is not within.
+        """
+        came = {counted.node.node_id: counted for counted in map(self._counted, nodes)}
+        _check_within(came.values(), within)
+        with self._changing:
+            known = self.snapshot.nodes
+            _check_replaced(came, known, within)
+            out = {i for i in gone if i in known and matches(within, known[i].metadata)}
+            if out or came:
+                self.snapshot = self.snapshot.changed(gone=out, came=came)
+            return len(out)
+
+    def _counted(self, node: BaseNode) -> Counted:
+        if not isinstance(node, BaseNode):
+            raise ConfigurationError(
+                f"expected LlamaIndex nodes, got {type(node).__name__}; "
+                "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
+            )
+        return Counted(node, self.tokenizer.term_counts(keyword_text(node)))
+
+
+def _check_within(came: Iterable[Counted], within: Condition | None) -> None:
+    outside = [each.node.node_id for each in came if not matches(within, each.node.metadata)]
+    if outside:
+        raise ScopeError(
+            f"{len(outside)} nodes are outside the scope of this retriever: {outside[:5]}; "
+            "put Scope.metadata() into their metadata, or add them to the unbound retriever"
+        )
+
+
+def _check_replaced(
+    came: Collection[str], known: Mapping[str, BaseNode], within: Condition | None
+) -> None:
+    for node_id in came:
+        if node_id in known and not matches(within, known[node_id].metadata):
+            raise DuplicateNodeError(
+                f"the id {node_id!r} is in use outside the scope of this retriever; "
+                "give the node another id",
+                node_id,
+            )

@@ -1,0 +1,269 @@
+"""Writes a BM25 retriever to a directory, and reads it again."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    ImageDocument,
+    ImageNode,
+    IndexNode,
+    MediaResource,
+    Node,
+    TextNode,
+)
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreLimits
+from llama_retrieval_ext.retrievers.bm25.postings import Postings
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+class BM25Options(TypedDict, total=False):
+    """The arguments of `BM25Retriever` after the first, which says what they mean."""
+
+    top_k: int
+    tokenizer: Tokenizer | None
+    filters: MetadataFilters | None
+    scope: Scope | None
+    normalise: bool
+    k1: float
+    b: float
+    name: str
+
+
+class DocstoreOptions(BM25Options, total=False):
+    """The arguments of `BM25Retriever.from_docstore` after the first, which says what they mean."""
+
+    cache_ttl_s: float | None
+    max_chunks: int | None
+    show_progress: bool
+
+
+class BM25Settings(TypedDict):
+    """What of a retriever is written down: all but its scope, which is not the file's to say."""
+
+    top_k: int
+    tokenizer: Tokenizer
+    filters: MetadataFilters | None
+    normalise: bool
+    k1: float
+    b: float
+    name: str
+
+
+def settings_to_json(settings: BM25Settings) -> dict[str, object]:
+    """The settings as JSON has them."""
+    filters = settings["filters"]
+    return {
+        **settings,
+        "tokenizer": settings["tokenizer"].to_dict(),
+        "filters": None if filters is None else filters.model_dump(mode="json"),
+    }
+
+
+def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
+    """The settings that `settings_to_json` gave.
+
+    Raises:
+        KeyError: One is missing.
+        ValueError: One has a value that cannot work.
+    """
+    filters = data["filters"]
+    return BM25Settings(
+        top_k=data["top_k"],
+        tokenizer=Tokenizer.from_dict(data["tokenizer"]),
+        filters=None if filters is None else MetadataFilters.model_validate(filters),
+        normalise=data["normalise"],
+        k1=data["k1"],
+        b=data["b"],
+        name=data["name"],
+    )
+
+
+FILE_NAME: Final = "bm25_retriever.npz"
+FORMAT: Final = "llama_retrieval_ext.BM25Retriever"
+FORMAT_VERSION: Final = 1
+
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]  # Any: each has its own kind of number
+_COLUMNS: Final = ("terms", "starts", "documents", "counts", "lengths")
+
+
+class Stored(NamedTuple):
+    """What one file holds.
+
+    Attributes:
+        settings: How the retriever is set up.
+        limits: Those by which it follows a docstore; None where it follows none.
+        scoped: Whether it was bound to a scope.
+        nodes: By their ids, in ascending order of these.
+        postings: The terms of the nodes.
+    """
+
+    settings: BM25Settings
+    limits: DocstoreLimits | None
+    scoped: bool
+    nodes: Mapping[str, BaseNode]
+    postings: Postings
+
+
+def write(path: Path, stored: Stored) -> None:
+    """Write a retriever into a directory, whole or not at all.
+
+    Args:
+        path: The directory, made if it is missing. A retriever that is there is replaced.
+        stored: What to write.
+
+    Raises:
+        ConfigurationError: A node cannot be written as JSON.
+        StoreUnavailableError: The directory cannot be written to.
+    """
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "settings": settings_to_json(stored.settings),
+        "docstore": None if stored.limits is None else asdict(stored.limits),
+        "scoped": stored.scoped,
+    }
+    columns = {
+        "header": _bytes(json.dumps(header)),
+        "nodes": _bytes("\n".join(map(node_to_json, stored.nodes.values()))),
+        **{name: getattr(stored.postings, name) for name in _COLUMNS},
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _replace(path / FILE_NAME, columns)
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"cannot write to {path}: {error}; what was there is as it was"
+        ) from error
+
+
+def read(path: Path) -> Stored:
+    """The retriever in a directory.
+
+    Raises:
+        StoreFormatError: There is none, it is damaged, or another version wrote it.
+        StoreUnavailableError: The file may not be read.
+    """
+    place = path / FILE_NAME
+    try:
+        # Opened here, because np.load leaves a damaged file open.
+        with place.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            return _stored(columns, place)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreFormatError(
+            f"{path} holds no BM25 retriever of ours: there is no {FILE_NAME} in it. "
+            "BM25Retriever(nodes).persist(path) writes one; LlamaIndex's own cannot be read"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"cannot read {place}: {error}") from error
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"{place} cannot be read, {error}; make the retriever from its nodes again"
+        ) from error
+
+
+def _replace(place: Path, columns: Columns) -> None:
+    temporary = place.with_name(f".{place.name}.{uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            np.savez(file, **dict[str, Any](columns))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stored(columns: Columns, place: Path) -> Stored:
+    header = json.loads(columns["header"].tobytes())
+    if header["format"] != FORMAT:
+        raise ValueError(f"it says that it is a {header['format']!r}")
+    if header["version"] != FORMAT_VERSION:
+        raise StoreFormatError(
+            f"{place} has format version {header['version']} and this release reads version "
+            f"{FORMAT_VERSION}; use the release that wrote it, or index the nodes again"
+        )
+    nodes = [node_from_json(line) for line in columns["nodes"].tobytes().splitlines()]
+    postings = Postings(*(columns[name] for name in _COLUMNS))
+    ids = [node.node_id for node in nodes]
+    if ids != sorted(set(ids)) or not postings.fit(len(ids)):
+        raise ValueError("its parts do not go together")
+    by_id = dict(zip(ids, nodes, strict=True))
+    settings, docstore = settings_from_json(header["settings"]), header.get("docstore")
+    limits = None if docstore is None else DocstoreLimits(**docstore)
+    return Stored(settings, limits, header["scoped"], by_id, postings)
+
+
+def _bytes(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode("ascii"), np.uint8)
+
+
+# By name and never by a path to import: what is read may have been written by somebody else.
+_CLASSES: Final[Mapping[str, type[BaseNode]]] = {
+    cls.class_name(): cls for cls in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
+}
+
+
+def node_to_json(node: BaseNode) -> str:
+    """The node as one line of ASCII.
+
+    Raises:
+        ConfigurationError: The node would not come back as it is: it is of a class that LlamaIndex
+            does not have, or holds something that JSON has not.
+
+    Examples:
+        >>> node_from_json(node_to_json(TextNode(id_="n1", text="..."))).node_id
+        'n1'
+
+    """
+    if _CLASSES.get(node.class_name()) is not type(node):
+        raise ConfigurationError(
+            f"node {node.node_id!r} is a {type(node).__name__}; only LlamaIndex's own node classes "
+            f"can be written: {', '.join(_CLASSES)}"
+        )
+    if isinstance(node, IndexNode) and not isinstance(node.obj, BaseNode | None):
+        raise ConfigurationError(
+            f"node {node.node_id!r} stands for a {type(node.obj).__name__}, which cannot be "
+            "written; give it an index_id instead of obj"
+        )
+    try:
+        return json.dumps(_fields(node))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"node {node.node_id!r} cannot be written as JSON: {error}; metadata may hold strings, "
+            "numbers, booleans, None, lists and dicts"
+        ) from error
+
+
+def _fields(node: BaseNode) -> dict[str, object]:
+    fields: dict[str, object] = node.to_dict()
+    for name in type(node).model_fields:
+        resource = getattr(node, name)
+        if isinstance(resource, MediaResource) and resource.data is not None:
+            # Base64, and left out by to_dict.
+            fields[name] = {**resource.model_dump(mode="json"), "data": resource.data.decode()}
+    return fields
+
+
+def node_from_json(line: str | bytes) -> BaseNode:
+    """The node that `node_to_json` wrote.
+
+    Raises:
+        KeyError: It names no class of LlamaIndex.
+        ValueError: It is no JSON of a node.
+    """
+    data = json.loads(line)
+    return _CLASSES[data["class_name"]].from_dict(data)

@@ -1,0 +1,95 @@
+"""Another retriever for when the first has nothing to say."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import current_context
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import expression
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, as_hit
+
+
+class FallbackRetriever(Retriever):
+    """The answer of the first retriever that finds enough; the others are not asked.
+
+    A retriever that fails counts as one that found nothing, and the answer is marked degraded. When
+    none finds enough, the answer is the longest, the earlier of two as long. Every path is asked
+    with the same scope and filters. Answers are never mixed: their scores need not be comparable.
+
+    Args:
+        retrievers: In the order in which they are tried; at least two. A `Leg` brings its own
+            timeout and retries.
+        enough: How many hits are enough, at least 1.
+        top_k: How many hits to return when the query does not say; None for all.
+        filters: Conditions on metadata that every hit satisfies, on every path.
+        scope: Who is asking, on every path.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: There are fewer than two retrievers, or ``enough`` is below 1.
+        TooFewLegsError: Every retriever failed.
+    """
+
+    def __init__(
+        self,
+        *retrievers: BaseRetriever | Leg,
+        enough: int = 1,
+        top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        name: str = "fallback",
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
+        if len(retrievers) < 2:  # noqa: PLR2004 - a fallback is a second one
+            raise ConfigurationError(
+                f"a fallback needs at least two retrievers, got {len(retrievers)}; "
+                "write them one after the other: FallbackRetriever(first, second)"
+            )
+        self.legs = unique_legs(retrievers)
+        self.enough = check_count(enough, "enough")
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers, in the order in which they are tried."""
+        return [leg.retriever for leg in self.legs]
+
+    @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self.legs)
+
+    @property
+    def label(self) -> str:
+        """How many hits are enough."""
+        return f"{type(self).__name__}(enough={self.enough})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        asked = self._for_children(query)
+        longest: list[NodeWithScore] | None = None
+        chosen = ""
+        for leg in self.legs:
+            # The last one must answer if no other did: then there is nothing to fall back on.
+            must = int(leg is self.legs[-1] and longest is None)
+            (answer,) = yield from ask([Ask(leg, asked)], min_success=must)
+            if answer is not None and (longest is None or len(answer) > len(longest)):
+                longest, chosen = answer, leg.name
+            if longest is not None and len(longest) >= self.enough:
+                break
+        frame = current_context()
+        if frame is not None and frame.trace is not None:
+            frame.trace.notes["answered_by"] = chosen
+        return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]
+
+    def _expression(self) -> str:
+        inside = ", ".join(expression(leg.retriever) for leg in self.legs)
+        return f"{type(self).__name__}({inside}, enough={self.enough})"

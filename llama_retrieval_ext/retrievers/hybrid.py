@@ -1,0 +1,323 @@
+"""Vector and keyword search of one store, fused."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import is_number, of_type, one_top_k
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import call, note_legs, step
+from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import (
+    FusedId,
+    Fusion,
+    Weights,
+    fuse,
+    resolved_min_success,
+    resolved_weights,
+)
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.reordering import with_score
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    EngineQuery,
+    IdsFirstBackend,
+    KeywordQuery,
+    ScoredId,
+    Search,
+    VectorQuery,
+    fusing,
+    hybrid_queries,
+    ids_first,
+)
+from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
+from llama_retrieval_ext.stores.open import Storage
+from llama_retrieval_ext.stores.prefetch import prefetched_candidates, searched_at_once
+
+Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
+
+# How many hits each leg is asked for; the literature uses it, and it costs little.
+CANDIDATES: Final = 100
+_ONE_ROUND_TRIP: Final = "search in one round trip"
+
+# Where keyword search found less than it was asked for, the rest of the collection has a score of
+# 0: a match that is the last of two, and nearly as good as the first, must not count as little.
+_ALL_MATCHES: Final = WeightedSum(
+    normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
+)
+
+
+class HybridRetriever(StoreRetriever):
+    """Vector and keyword search of one store, fused; each hit says what either gave to it.
+
+    Both searches go out as one request where the engine has one, and side by side otherwise; where
+    nodes take long to read, those of the best are read by a second one. The answer is the same.
+    When the embedding model fails, the answer comes from keyword search alone and is marked
+    degraded, and the other way round.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        embed_model: The embedding model that the store was filled with.
+        top_k: How many hits to return when the query does not say; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Who is asking.
+        fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
+            name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
+            its last candidate to 1 for its first (see below), which no engine has for
+            ``pushdown``.
+        alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
+            weights in the fusion. 1.0 and 0.0 switch the other leg off.
+        candidates: How many hits each leg is asked for, at least; more candidates make the fusion
+            better informed. 100 costs little and is what the literature uses.
+        pushdown: Whether the engine itself fuses and returns only the best: faster, most of all
+            over a network. By default this package does: by the same formula on every engine, by
+            any fusion and weights, and every hit has its contributions; the engine tells none.
+            See ``backend.features.fusions`` for what an engine has.
+        collapse: How many hits of each document, or of each value of a metadata field, to return at
+            most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
+            any number.
+        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+        min_success: How many of the searches must answer: with 2, the query fails when either does.
+            None for what the fusion says, or else 1.
+        name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
+
+    Scores are the fusion's; see there.
+
+    The sum of scores is the default, for it keeps how far a hit is ahead of the next, which ranks
+    forget: a question that only one of the searches understands is answered by that one. It is
+    ``WeightedSum()``, but for keyword scores where fewer nodes than candidates share a term: these
+    are measured from 0, the score of all other nodes.
+
+    Source:
+        Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS
+        42(1), 2023, https://doi.org/10.1145/3596512: a convex combination is ahead of reciprocal
+        rank fusion in and out of domain, whatever the normalisation.
+
+    Raises:
+        ConfigurationError: ``alpha`` is out of range, or given beside weights.
+        UnsupportedModeError: The store has no keyword search, or ``pushdown`` is asked for and the
+            engine does not fuse by this fusion with these weights.
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
+        self,
+        store: Storage,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        fusion: Fusion | None = None,
+        alpha: float | None = None,
+        candidates: int = CANDIDATES,
+        pushdown: bool = False,
+        collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
+        min_success: int | None = None,
+        name: str = "hybrid",
+    ) -> None:
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
+        self._collapse_by(collapse)
+        self.fusion = WeightedSum() if fusion is None else of_type(fusion, Fusion, "fusion")
+        self._by_default = fusion is None
+        self.candidates = check_top_k(candidates)
+        self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
+        vector = VectorRetriever(self.backend, embed_model=self.embed_model)
+        keyword = KeywordRetriever(self.backend)
+        keyword.embed_model = self.embed_model  # for the stages behind, if vector search fails
+        self._by_ids = ids_first(self.backend) if self.backend.features.ids_first else None
+        self.pushdown = pushdown
+        if pushdown:
+            self._check_native()
+        self._legs = {
+            leg.name: Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0
+        }
+        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """All their searches, in a batch where the engine takes one; none for an open circuit."""
+        if not any(leg.breaker.is_open for leg in self._legs.values()):
+            yield from super().prefetch(queries)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        if self._embeds and query.embedding is None:
+            self._model()  # or the leg would say that it has none
+        legs = dict(self._legs)
+        if self.collapse is None:
+            return self._both(query, legs)
+        return self._collapsed(
+            lambda depth: self._both(query.but(top_k=depth), legs), query, self.collapse
+        )
+
+    def _both(self, query: Query, legs: dict[str, Leg]) -> Plan[list[Hit]]:
+        """The fused answers of the legs; those that fail are removed from `legs`."""
+        candidates = self._depth(query)
+        failures: dict[str, BaseException] = {}
+        if "vector" in legs and (self.pushdown or self._has_one_round_trip(legs)):
+            embedded = yield from attempt(legs["vector"], "embedding", lambda: self._embed(query))
+            if embedded.error is None:
+                hits = yield from self._at_once(query, embedded.result(), candidates)
+                if hits is not None:
+                    return hits
+            else:
+                failures["vector"] = embedded.error
+        rankings = yield from self._side_by_side(query, candidates, legs, failures)
+        fusion = self._fitting(rankings, query)
+        return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+
+    def _depth(self, query: Query) -> int:
+        """How many hits each leg is asked for."""
+        return max(self.candidates, query.top_k or 1)
+
+    def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
+        """The fusion for these rankings."""
+        found = len(rankings.get("keyword", ()))
+        return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
+
+    def _constructor_repr(self) -> list[str]:
+        by_itself = self.min_success != 1 and self.fusion.min_success is None
+        is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
+        return [
+            *([] if self._by_default else [f"fusion={self.fusion!r}"]),
+            *([f"weights={self.weights}"] if is_weighed else []),
+            *(["pushdown=True"] if self.pushdown else []),
+            *([f"min_success={self.min_success}"] if by_itself else []),
+            *super()._constructor_repr(),
+        ]
+
+    def _has_one_round_trip(self, legs: Mapping[str, Leg]) -> bool:
+        return len(legs) == len(LEGS) and self.backend.features.one_round_trip
+
+    def _check_native(self) -> None:
+        native = self.backend.features.fusions
+        check_native(native, self.fusion, self.weights, engine=self.backend.engine)
+
+    def _at_once(
+        self, query: Query, embedding: Sequence[float], candidates: int
+    ) -> Plan[list[Hit] | None]:
+        """The hits from one request; None where that is not to be had."""
+        text = query.query_str
+        if self.pushdown:
+            self._check_native()  # again: a collection may have been made with another distance
+            vector, keyword = (self.weights[leg] for leg in LEGS)
+            how = FusedSearch(self.fusion, (vector, keyword), candidates)
+            fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
+            best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
+            return self._gated(best, query)
+        search = search_of(query, top_k=candidates)
+        both = hybrid_queries(embedding, text, search)
+        known = prefetched_candidates(self.backend, both)
+        some = 2 * (query.top_k or 1) <= candidates
+        if known is None and some and self._by_ids is not None:
+            by_ids = self._ids_first(self._by_ids, query, embedding, search)
+            top, best = yield from step(_ONE_ROUND_TRIP, by_ids)
+            return self._hits(top, best, query)
+        found = yield from step(_ONE_ROUND_TRIP, self._both_found(known, both))
+        return None if found is None else self._fused(found, query)
+
+    def _both_found(
+        self, known: list[list[Candidate]] | None, both: Sequence[EngineQuery]
+    ) -> Plan[dict[str, list[Candidate]] | None]:
+        found = known or (yield from searched_at_once(self.backend, both))
+        if found is None:
+            return None
+        by_leg = dict(zip(LEGS, found, strict=True))
+        note_legs({leg: [each.node_id for each in ranking] for leg, ranking in by_leg.items()})
+        return by_leg
+
+    @property
+    def _embeds(self) -> bool:
+        return self.weights["vector"] > 0
+
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        searches: list[EngineQuery] = []
+        if self.pushdown:
+            return searches
+        search = search_of(query, top_k=self._depth(query))
+        if self.weights["vector"] > 0:
+            searches.append(VectorQuery(tuple((yield from self._embed(query))), search))
+        if self.weights["keyword"] > 0:
+            searches.append(KeywordQuery(query.query_str, search))
+        return searches
+
+    def _ids_first(
+        self, backend: IdsFirstBackend, query: Query, embedding: Sequence[float], search: Search
+    ) -> Plan[tuple[list[FusedId], list[Candidate]]]:
+        """Most candidates are dropped, so that their nodes need not be read."""
+        rankings: dict[str, Sequence[ScoredId]] = {}
+
+        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
+            rankings.update(zip(LEGS, (near, sharing), strict=True))
+            return self._top(rankings, query)
+
+        asked = backend.best_of_both(embedding, query.query_str, search, choose)
+        top, nodes = yield from call(asked)
+        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
+        # What was deleted meanwhile is left out.
+        kept = [each for each in top if each.node_id in nodes]
+        return kept, [Candidate(nodes[each.node_id], each.score) for each in kept]
+
+    def _fused(self, found: dict[str, list[Candidate]], query: Query) -> list[Hit]:
+        """The best of both; only their nodes are made, and pass the gate."""
+        candidates = {each.node_id: each for ranking in found.values() for each in ranking}
+        rankings = {
+            name: [(each.node_id, each.score) for each in ranking]
+            for name, ranking in found.items()
+        }
+        top = self._top(rankings, query)
+        return self._hits(top, [candidates[each.node_id] for each in top], query)
+
+    def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
+        fusion = self._fitting(rankings, query)
+        return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
+
+    def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
+        """What passes the gate, with what either leg gave to it."""
+        hits = self._gated(best, query)
+        fused = {each.node_id: of for each, of in zip(best, top, strict=True)}
+        return [
+            with_score(hit, fused[hit.node_id].score, fused[hit.node_id].contributions)
+            for hit in hits
+        ]
+
+    def _side_by_side(
+        self,
+        query: Query,
+        top_k: int,
+        legs: dict[str, Leg],
+        failures: Mapping[str, BaseException],
+    ) -> Plan[Rankings]:
+        child = query.for_child()
+        asks = [Ask(leg, child, top_k, failures.get(name)) for name, leg in legs.items()]
+        answers = yield from ask(asks, min_success=self.min_success)
+        rankings = dict(zip([*legs], answers, strict=True))
+        for name, answer in rankings.items():
+            if answer is None:
+                del legs[name]
+        return {name: answer for name, answer in rankings.items() if answer is not None}
+
+
+def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:
+    if alpha is None:
+        return fusion.weights
+    if fusion.weights is not None:
+        raise ConfigurationError(
+            f"got alpha={alpha} and a fusion with weights {fusion.weights}; give one of them"
+        )
+    if not (is_number(alpha) and 0 <= alpha <= 1):
+        raise ConfigurationError(
+            f"alpha must be between 0 (keyword only) and 1 (vector only), got {alpha!r}"
+        )
+    return (alpha, 1 - alpha)

@@ -1,0 +1,135 @@
+"""A retriever that is asked with imagined answers."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.pipeline.branches import Branches
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.multi_query import QueryVariantsRetriever, note_retrievals
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDE, HyDEFanOut
+
+
+class HyDEMode(Enum):
+    """What becomes of the imagined documents.
+
+    Attributes:
+        FUSED: Each is a query of its own, and the rankings are fused: one that is wrong does little
+            harm.
+        MEAN: Their embeddings and the query's are averaged, as in the paper: one retrieval, and the
+            base retriever's own scores.
+    """
+
+    FUSED = "fused"
+    MEAN = "mean"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+_RRF_K = 60.0
+
+
+class HyDERetriever(Retriever):
+    """``HyDEFanOut(llm) >> base_retriever >> RRF()``, or ``HyDE(llm) >> base_retriever``.
+
+    When the LLM fails, is late, or says nothing usable, the answer is the base retriever's to the
+    query itself, and marked degraded. The result's details have ``hyde_queries``,
+    ``hyde_queries_count`` and ``retrieval_details`` with what each query found.
+
+    Args:
+        base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
+            number of hits, or as many as the caller wants if that is more.
+        llm: Any LlamaIndex LLM.
+        hyde_queries: How many documents the LLM imagines, at least 1. Equal ones count once, so
+            more than one needs an LLM whose temperature is above 0.
+        include_original: Whether the query itself counts beside them.
+        mode: What becomes of the documents.
+        rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`. Only where mode is FUSED.
+        top_k: How many hits to return when the query does not say; None for all that were found.
+        max_tokens: Passed on to the LLM; None for its own limit.
+        prompt: With ``{query}``; other braces stay as they are.
+        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+        name: Name in traces, and in ``Hit.source`` where rankings are fused.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> llm = ScriptedLLM(["Staff have 25 days of annual leave."])
+        >>> HyDERetriever(FakeRetriever([("a", 0.9)]), llm).search("annual leave?").details[
+        ...     "hyde_queries"]
+        ['Staff have 25 days of annual leave.']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the names that applications use already
+        self,
+        base_retriever: BaseRetriever,
+        llm: LLM,
+        *,
+        hyde_queries: int = 1,
+        include_original: bool = True,
+        mode: HyDEMode = HyDEMode.FUSED,
+        rrf_k: float = _RRF_K,
+        top_k: int | None = 10,
+        max_tokens: int | None = None,
+        prompt: str = HYDE_PROMPT,
+        timeout_s: float = LLM_TIMEOUT_S,
+        name: str = "hyde",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        if mode is HyDEMode.MEAN and rrf_k != _RRF_K:
+            raise ConfigurationError(
+                f"rrf_k={rrf_k} has no effect where embeddings are averaged; leave it out, or pass "
+                "mode=HyDEMode.FUSED"
+            )
+        self.base_retriever = base_retriever
+        self.mode = of_type(mode, HyDEMode, "mode")
+        stage = (HyDE if mode is HyDEMode.MEAN else HyDEFanOut)(
+            llm,
+            n=hyde_queries,
+            include_original=include_original,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            timeout_s=timeout_s,
+        )
+        self._inner: Retriever
+        if isinstance(stage, HyDE):
+            self._inner = Pipeline(base_retriever, rewrites=[stage], name=name)
+        else:
+            legs = (Leg(name_of(base_retriever), base_retriever),)
+            self._inner = QueryVariantsRetriever(Branches(legs, (), stage), RRF(k=rrf_k), name=name)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The base retriever."""
+        return [self.base_retriever]
+
+    @property
+    def label(self) -> str:
+        """The stages around the base retriever."""
+        return self._inner.label
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        hits = yield from self._inner._plan(query)  # noqa: SLF001 - no level of its own in traces
+        if self.mode is HyDEMode.MEAN:
+            note_retrievals([query], [hits], source=self.name)
+        return hits
+
+    def _expression(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"

@@ -1,0 +1,212 @@
+"""Retrieval, and refinement, that depend on what kind of question it is."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.execution.context import note_degraded, note_details, step
+from llama_retrieval_ext.execution.legs import MISTAKES, Leg
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.pipeline.branches import (
+    Unfused,
+    branches,
+    chosen_names,
+    named_legs,
+)
+from llama_retrieval_ext.pipeline.chains import refined
+from llama_retrieval_ext.pipeline.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.intent_profile import (
+    GENERAL,
+    IntentProfile,
+    default_intent_profiles,
+    default_intent_rules,
+)
+from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector, selected
+from llama_retrieval_ext.stages.fusion import RRF
+
+
+class IntentAdaptiveRetriever(RouterRetriever):
+    """Legs whose weights, depth, filters and refinement depend on the intent of the query.
+
+    The intent is found by a selector over the profiles: rules by default, or an
+    `EmbeddingSelector`, an `LLMSelector`, or a `CascadeSelector` of them. Without a selection the
+    profile ``general`` is used. The intent that was found is in the result's ``routes``.
+
+    Args:
+        legs: ``a | b``, or retrievers by name.
+        profiles: How to retrieve, by intent; ``general`` must be among them.
+        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
+            for them.
+        fusion: The fusion of the legs, without weights: those are the profile's.
+        top_k: How many hits to return when the query does not say; None for all.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: There is no profile ``general``, one weighs a leg that there is not,
+            the fusion has weights, or the selector names an intent without a profile.
+    """
+
+    def __init__(
+        self,
+        legs: Unfused | Mapping[str, BaseRetriever | Leg],
+        *,
+        profiles: Mapping[str, IntentProfile] | None = None,
+        selector: Selector | None = None,
+        fusion: Fusion | None = None,
+        top_k: int | None = None,
+        name: str = "intent",
+    ) -> None:
+        chosen = default_intent_profiles() if profiles is None else profiles
+        if GENERAL not in chosen:
+            raise ConfigurationError(
+                f"a profile for {GENERAL!r} is needed for queries without a clear intent; "
+                f"there are {sorted(chosen)}"
+            )
+        if fusion is not None and fusion.weights is not None:
+            raise ConfigurationError(f"give the weights to the profiles, not to {fusion!r}")
+        if not isinstance(legs, Unfused | Mapping):
+            raise ConfigurationError(
+                f"the legs must be a | b, or a mapping of names to retrievers, got {legs!r}"
+            )
+        sides = legs if isinstance(legs, Unfused) else branches(*named_legs(legs))
+        routes = {
+            intent: Route(_variant(sides, fusion or RRF(), profile, intent), profile.description)
+            for intent, profile in chosen.items()
+        }
+        if selector is None:
+            selector = _rules_for(routes)
+        super().__init__(selector, routes, fallback=GENERAL, max_routes=1, top_k=top_k, name=name)
+        self._legs = sides
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of the legs."""
+        return [leg.retriever for leg in self._legs.legs]
+
+    @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names(self._legs.legs)
+
+    @property
+    def label(self) -> str:
+        """The intents."""
+        return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
+
+    def _expression(self) -> str:
+        return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
+
+
+def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
+    names = [leg.name for leg in sides.legs]
+    weights = resolved_weights(profile.weights, names, [leg.weight for leg in sides.legs])
+    legs = tuple(
+        replace(leg, weight=weights[leg.name], top_k=profile.depth or leg.top_k)
+        for leg in sides.legs
+    )
+    fused = FusionRetriever(replace(sides, legs=legs), fusion, filters=profile.filters, name=intent)
+    return Pipeline(fused, refines=profile.refine, name=intent) if profile.refine else fused
+
+
+class IntentAdaptive(Refine):
+    """Refines a ranking as the profile of the query's intent says: ``retriever >> IntentAdaptive``.
+
+    Of a profile it takes ``filters`` and ``refine``; weights and depth of legs are decided before
+    there is a ranking, by `IntentAdaptiveRetriever`. Without a selection the profile ``general`` is
+    used; where there is none, the ranking stays as it is. A selector that fails marks the answer
+    degraded. The intent is in the result's details, under ``intents``.
+
+    Args:
+        profiles: How to refine, by intent.
+        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
+            for them.
+
+    Raises:
+        ConfigurationError: A profile has weights or a depth, or the selector names an intent
+            without a profile.
+        CompositionError: A profile has a stage that leaves the best-first order.
+
+    Examples:
+        >>> from llama_retrieval_ext import Threshold, Top
+        >>> IntentAdaptive({"exact": IntentProfile("codes and names", refine=(Top(3),))})
+        IntentAdaptive(intents=['exact'])
+
+    """
+
+    def __init__(
+        self, profiles: Mapping[str, IntentProfile], *, selector: Selector | None = None
+    ) -> None:
+        of_type(profiles, Mapping, "profiles", instead="write {'exact': IntentProfile(...)}")
+        for intent, profile in profiles.items():
+            _check_refining(intent, profile)
+        self.profiles = dict(profiles)
+        self.selector = (
+            _rules_for(profiles) if selector is None else of_type(selector, Selector, "selector")
+        )
+        self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
+        self.selector.check(self._choices)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a stage of a profile does."""
+        return any(stage.adds for profile in self.profiles.values() for stage in profile.refine)
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        """The plan for the ranking as the profile refines it."""
+        chosen = yield from self._selection(query)
+        note_details(intents=[{"name": chosen.name, "reason": chosen.reason}])
+        ranking = list(hits)
+        profile = self.profiles.get(chosen.name)
+        if profile is None:
+            return ranking
+        if profile.filters is not None:
+            condition = parse_filters(profile.filters)
+            ranking = [hit for hit in ranking if matches(condition, hit.node.metadata)]
+        for stage in profile.refine:
+            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+        return ranking
+
+    def _selection(self, query: Query) -> Plan[Selection]:
+        try:
+            found = yield from selected(self.selector, query, self._choices)
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported as degraded
+            note_degraded("intent", error)
+            found = []
+        known = (each for each in found if each.name in self.profiles)
+        return next(known, Selection(GENERAL, reason="no intent was found"))
+
+    def __repr__(self) -> str:
+        return f"IntentAdaptive(intents={[*self.profiles]})"
+
+
+def _rules_for(intents: Collection[str]) -> RuleSelector:
+    """The default rules, as far as they lead to one of the intents."""
+    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
+
+
+def _check_refining(intent: str, profile: IntentProfile) -> None:
+    """Raise if a profile has what a stage behind the retrieval cannot do."""
+    of_type(profile, IntentProfile, f"the profile {intent!r}")
+    if profile.weights or profile.depth is not None:
+        raise ConfigurationError(
+            f"the profile {intent!r} has weights or a depth, which decide what the legs retrieve; "
+            "use IntentAdaptiveRetriever for them, and give IntentAdaptive filters and refine alone"
+        )
+    for stage in profile.refine:
+        if not stage.keeps_order:
+            raise CompositionError(
+                f"{stage!r} in the profile {intent!r} leaves the best-first order; put it behind: "
+                f"IntentAdaptive(...) >> {stage!r}"
+            )

@@ -1,0 +1,108 @@
+"""A retriever that is asked in other words too."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import LLM
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.execution.context import current_context, note_details
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.pipeline.branches import Branches
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
+from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import as_hit
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
+
+
+class QueryVariantsRetriever(FusionRetriever):
+    """What ``fan_out >> retriever >> RRF()`` gives, and in its result what each wording found.
+
+    The result's details have ``retrieval_details``, a list of ``query``, ``hits_count`` and
+    ``hits`` in the order of the queries. Takes the arguments of `FusionRetriever`; it has one leg.
+    """
+
+    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
+        found = [answer or [] for answer in answers]
+        note_retrievals([each.query for each in asks], found, source=self.legs[0].name)
+
+
+def note_retrievals(
+    queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
+) -> None:
+    """Put what each query found into the result's details, where a result is made."""
+    frame = current_context()
+    if frame is None or frame.trace is None:
+        return
+    note_details(
+        retrieval_details=[
+            {
+                "query": query.query_str,
+                "hits_count": len(ranking),
+                "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
+            }
+            for query, ranking in zip(queries, rankings, strict=True)
+        ]
+    )
+
+
+class MultiQueryRetriever(QueryVariantsRetriever):
+    """``MultiQuery(llm) >> base_retriever >> RRF()``: one retriever, the query in several wordings.
+
+    When the LLM fails, is late, or writes no query, the answer is the base retriever's to the query
+    itself, and marked degraded. The result's details have ``generated_queries``, ``queries_count``
+    (the original included) and ``retrieval_details`` with what each query found.
+
+    Args:
+        base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
+            number of hits, or as many as the caller wants if that is more.
+        llm: Any LlamaIndex LLM.
+        num_queries: How many queries the LLM writes, at least 1; each costs a retrieval.
+        include_original: Whether the query itself is asked as well.
+        rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
+        top_k: How many hits to return when the query does not say; None for all that were found.
+        prompt: With ``{query}`` and ``{n}``; other braces stay as they are.
+        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> llm = ScriptedLLM(["1. days off per year"])
+        >>> retriever = MultiQueryRetriever(FakeRetriever([("a", 0.9)]), llm, num_queries=1)
+        >>> retriever.search("annual leave").details["generated_queries"]
+        ['days off per year']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the names that applications use already
+        self,
+        base_retriever: BaseRetriever,
+        llm: LLM,
+        *,
+        num_queries: int = 3,
+        include_original: bool = True,
+        rrf_k: float = 60.0,
+        top_k: int | None = 10,
+        prompt: str = MULTI_QUERY_PROMPT,
+        timeout_s: float = LLM_TIMEOUT_S,
+        name: str = "multi_query",
+    ) -> None:
+        queries = MultiQuery(
+            llm,
+            n=num_queries,
+            include_original=include_original,
+            prompt=prompt,
+            timeout_s=timeout_s,
+        )
+        leg = Leg(name_of(base_retriever), base_retriever)
+        super().__init__(Branches((leg,), (), queries), RRF(k=rrf_k), top_k=top_k, name=name)
+
+    def _expression(self) -> str:
+        return f"{type(self).__name__}({super()._expression()})"

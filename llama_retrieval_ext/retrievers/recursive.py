@@ -1,0 +1,188 @@
+"""Retrieval that follows references from node to node, retriever and query engine."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
+
+from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.legs import check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.index_nodes import Resolver, ScorePolicy, Sources, Target, place
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, as_hit
+
+
+class RecursiveRetriever(Retriever):
+    """The root's hits, with every index node among them replaced by what its id leads to.
+
+    An id is looked up among the nodes, then the retrievers, then the query engines. What is wrong
+    does not fail the query: an unknown id, a circle, a used-up budget or a failing branch leaves
+    the index node in the ranking and marks the answer degraded. What several index nodes lead to is
+    asked once; siblings are asked together.
+
+    Args:
+        root_id: Key of the retriever to begin with, in ``retriever_dict``.
+        retriever_dict: Retrievers by id.
+        query_engine_dict: Query engines by id; their answer becomes a node.
+        node_dict: Nodes by id.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        query_response_tmpl: Text of the node made of a query engine's answer, with ``{query_str}``
+            and ``{response}``; LlamaIndex's unless given.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        max_depth: How many index nodes deep to follow, at least 1.
+        max_fan_out: How many different ids to follow at each depth, best first.
+        policy: How the scores of an index node and of what it leads to become one.
+        decay: Factor per level, for ``ScorePolicy.DECAYED``, in ``(0, 1]``.
+        top_k: How many hits to return when the query does not say; None for all.
+
+    Raises:
+        ConfigurationError: There is no retriever under ``root_id``, an id leads to two things, or
+            an argument is out of range.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments, and the budgets it lacks
+        self,
+        root_id: str,
+        retriever_dict: Mapping[str, BaseRetriever],
+        query_engine_dict: Mapping[str, BaseQueryEngine] | None = None,
+        node_dict: Mapping[str, BaseNode] | None = None,
+        callback_manager: CallbackManager | None = None,
+        query_response_tmpl: str | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        *,
+        max_depth: int = 8,
+        max_fan_out: int = 100,
+        policy: ScorePolicy = ScorePolicy.CHILD,
+        decay: float = 0.7,
+        top_k: int | None = None,
+        name: str = "recursive",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
+        self._verbose = verbose
+        if root_id not in retriever_dict:
+            raise ConfigurationError(
+                f"there is no retriever under the root id {root_id!r}; "
+                f"retriever_dict has {sorted(retriever_dict)}"
+            )
+        for id_, retriever in retriever_dict.items():
+            check_retriever(retriever, f"the retriever of {id_!r}")
+        check_count(max_depth, "max_depth")
+        check_count(max_fan_out, "max_fan_out")
+        if not (is_number(decay) and 0 < decay <= 1):
+            raise ConfigurationError(f"decay must be in (0, 1], got {decay!r}")
+        self.root_id = root_id
+        self._sources: Sources | None = None  # filled by a copy that `retrieve_all` makes
+        self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
+        self._resolver = Resolver(
+            self._lookup,
+            max_depth,
+            max_fan_out,
+            of_type(policy, ScorePolicy, "policy"),
+            decay,
+            report_dangling=True,
+            response_template=_checked(query_response_tmpl or DEFAULT_QUERY_RESPONSE_TMPL),
+        )
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """Every retriever, the root first."""
+        first = sorted(self._targets, key=lambda id_: id_ != self.root_id)
+        found = (self._targets[id_] for id_ in first)
+        return [target for target in found if isinstance(target, BaseRetriever)]
+
+    @property
+    def label(self) -> str:
+        """The class and where it begins."""
+        return f"RecursiveRetriever(root_id={self.root_id!r})"
+
+    def retrieve_all(
+        self, query_bundle: QueryType
+    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
+        """LlamaIndex's: what ``retrieve`` gives, and what the query engines' answers draw on.
+
+        Args:
+            query_bundle: Text, ``QueryBundle`` or `Query`.
+
+        Returns:
+            The hits, and the source nodes of the answers among them in the order of those, each
+            once, with the scores that the query engines gave.
+        """
+        sources: Sources = {}
+        nodes = self._noting(sources).retrieve(query_bundle)
+        return nodes, _drawn_on(nodes, sources)
+
+    async def aretrieve_all(
+        self, query_bundle: QueryType
+    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
+        """`retrieve_all` without blocking the event loop."""
+        sources: Sources = {}
+        nodes = await self._noting(sources).aretrieve(query_bundle)
+        return nodes, _drawn_on(nodes, sources)
+
+    def _noting(self, sources: Sources) -> Self:
+        noting = copy.copy(self)
+        noting._sources = sources  # noqa: SLF001 - its own class
+        return noting
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        asked = self._for_children(query)
+        root = self.children[0]
+        found = yield from retrieval(root, asked)
+        hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
+        inside = [place(self.root_id, root)]
+        resolved = yield from self._resolver.resolve(
+            hits, asked, inside=inside, sources=self._sources
+        )
+        return resolved[: query.top_k]
+
+    def _lookup(self, node: IndexNode) -> Target:
+        return self._targets.get(node.index_id)
+
+    def _expression(self) -> str:
+        return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
+
+
+def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWithScore]:
+    drawn: dict[str, NodeWithScore] = {}
+    for node in nodes:
+        for hit in sources.get(node.node.node_id, ()):
+            drawn.setdefault(hit.node.node_id, hit)
+    return list(drawn.values())
+
+
+def _scored(hits: list[Hit]) -> list[Hit]:
+    """Hits of a foreign root, each with a score: 1.0 where none has one, as in LlamaIndex."""
+    with_score = [hit for hit in hits if hit.score is not None]
+    if len(with_score) == len(hits):
+        return hits
+    return in_order(hits if with_score else [hit.model_copy(update={"score": 1.0}) for hit in hits])
+
+
+def _checked(template: str) -> str:
+    try:
+        template.format(query_str="", response="")
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(
+            f"query_response_tmpl takes {{query_str}} and {{response}} and no other braces, "
+            f"got {template!r}"
+        ) from error
+    return template
+
+
+def _one_target_an_id(*dicts: Mapping[str, Target]) -> dict[str, Target]:
+    targets: dict[str, Target] = {}
+    for each in dicts:
+        twice = sorted(set(each) & set(targets))
+        if twice:
+            raise ConfigurationError(f"these ids lead to two things: {twice}; give each one only")
+        targets.update(each)
+    return targets

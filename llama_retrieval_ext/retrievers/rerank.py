@@ -1,0 +1,122 @@
+"""A retriever with a reranker behind it."""
+
+from collections.abc import Sequence
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import step
+from llama_retrieval_ext.execution.legs import check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.pipeline import prefetch
+from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain, as_reranker
+
+
+class RerankRetriever(Retriever):
+    """The hits of a retriever in the order of a reranker: ``retriever >> reranker >> Top(k)``.
+
+    When the reranker fails or is late, the order stays the retriever's and the answer is marked
+    degraded. For several that stand in for each other, hand in a `RerankChain`; to fail with the
+    reranker, write ``retriever >> Postprocessed(reranker)``.
+
+    Args:
+        retriever: Whose hits are reranked; any LlamaIndex retriever.
+        reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, or a model of
+            the package ``rerankers``. For a declared scale of scores, hand in
+            ``Postprocessed(reranker, score_kind=...)``.
+        top_k: How many hits to return when the query does not say; None for all that the reranker
+            gives.
+        fetch_k: How many hits to ask the retriever for, at least as many as are returned; None for
+            its own number, or the query's if that is more. A foreign one always gives its own.
+        timeout_s: Seconds the reranker may take; None for as long as the query may.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: A number is out of range; ``reranker`` is none; or it is set to return
+            fewer hits than ``top_k``.
+
+    Examples:
+        >>> from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> found = FakeRetriever([("a", 0.9, "sick leave"), ("b", 0.8, "annual leave")])
+        >>> reranked = RerankRetriever(found, RuleRerank(), top_k=1)
+        >>> [hit.node_id for hit in reranked.retrieve("annual leave")]
+        ['b']
+
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        reranker: AnyReranker,
+        top_k: int | None = 10,
+        *,
+        fetch_k: int | None = None,
+        timeout_s: float | None = None,
+        name: str = "rerank",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name)
+        self.retriever = check_retriever(retriever, "retriever")
+        self.reranker = as_reranker(reranker)
+        self.fetch_k = None if fetch_k is None else check_top_k(fetch_k)
+        _check_room(self.reranker, top_k)
+        self._stage = (
+            self.reranker
+            if isinstance(self.reranker, RerankChain) and timeout_s is None
+            else RerankChain(self.reranker, timeout_s=timeout_s)
+        )
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever whose hits are reranked."""
+        return [self.retriever]
+
+    @property
+    def label(self) -> str:
+        """The reranker and how many hits are returned."""
+        return f"{type(self).__name__}({self.reranker!r}, top_k={self.top_k})"
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """What the retriever is sure to need."""
+        asked = [
+            self._for_children(query).for_child(top_k=self._depth(query))
+            for query in self._answerable(queries)
+        ]
+        yield from prefetch(self.retriever, asked)
+
+    def _depth(self, query: Query) -> int | None:
+        return self.fetch_k and max(self.fetch_k, query.top_k or 0)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        wanted = self._depth(query)
+        asked = self._for_children(query)
+        found: list[NodeWithScore] = yield from step(
+            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
+        )
+        hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
+        refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
+        return refined[: query.top_k]
+
+    def _expression(self) -> str:
+        return (
+            f"{type(self).__name__}({self.retriever!r}, reranker={self.reranker!r}, "
+            f"top_k={self.top_k})"
+        )
+
+
+def _check_room(reranker: object, top_k: int | None) -> None:
+    if not isinstance(reranker, Postprocessed) or top_k is None:
+        return
+    own = getattr(reranker.postprocessor, "top_n", None)  # what LlamaIndex's rerankers call it
+    if isinstance(own, int) and own < top_k:
+        name = type(reranker.postprocessor).__name__
+        raise ConfigurationError(
+            f"{name} is set to return top_n={own} hits, fewer than top_k={top_k}; "
+            f"write {name}(..., top_n={top_k})"
+        )

@@ -1,0 +1,87 @@
+"""A pipeline built step by step."""
+
+import copy
+from collections.abc import Sequence
+from typing import Self
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import CompositionError
+from llama_retrieval_ext.execution.legs import retrieval
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.operators import is_stage, then
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, as_hit
+
+
+class RetrievalPipeline(Retriever):
+    """What ``a >> b >> c`` gives, stage by stage, for code that decides on its way.
+
+    Args:
+        name: Name in traces.
+        top_k: How many hits to return when the query does not say; None for all.
+
+    Raises:
+        ConfigurationError: The name is not a string.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF, Top
+        >>> from llama_retrieval_ext.pipeline.branches import branches
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> legs = branches(a=FakeRetriever([("n1", 0.9)]), b=FakeRetriever([("n2", 0.8)]))
+        >>> pipeline = RetrievalPipeline("faq").add_stage(legs).add_stage(RRF()).add_stage(Top(1))
+        >>> [hit.node_id for hit in pipeline.retrieve("leave")]
+        ['n1']
+
+    """
+
+    def __init__(self, name: str, *, top_k: int | None = None) -> None:
+        of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
+        super().__init__(top_k=top_k, name=name)
+        self._value: object = None
+
+    def add_stage(self, stage: object) -> Self:
+        """A pipeline with one more stage behind; the one it is called on stays as it is.
+
+        Args:
+            stage: Anything that ``>>`` takes: a rewrite, a retriever, ``a | b``, a fusion, a
+                refinement, or a LlamaIndex retriever or postprocessor.
+
+        Raises:
+            CompositionError: It does not fit behind what is there; the message says what does.
+        """
+        if not is_stage(stage):
+            raise CompositionError(
+                f"{stage!r} is no stage; add an object that is one: a rewrite, a retriever, "
+                "branches(a, b), a fusion such as RRF(), or a refinement such as Top(10)"
+            )
+        value = stage if self._value is None else then(self._value, stage)
+        longer = copy.copy(self)
+        vars(longer)["_value"] = value
+        return longer
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The pipeline as one retriever; none while it is not finished."""
+        return [self._value] if isinstance(self._value, BaseRetriever) else []
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return f"RetrievalPipeline({self.name!r})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        if not self.children:
+            raise CompositionError(
+                f"the pipeline {self.name!r} is no retriever yet: {self!r}; "
+                "it needs a retriever, and a fusion behind several"
+            )
+        (retriever,) = self.children
+        found = yield from retrieval(retriever, self._for_children(query))
+        return [as_hit(hit, source=name_of(retriever)) for hit in found][: query.top_k]
+
+    def _expression(self) -> str:
+        return self.label if self._value is None else repr(self._value)

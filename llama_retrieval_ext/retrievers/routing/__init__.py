@@ -1,0 +1,1 @@
+"""Selectors and the router."""

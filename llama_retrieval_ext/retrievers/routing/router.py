@@ -1,0 +1,292 @@
+"""A retriever that sends each query to the retrievers that know most about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.base_selector import BaseSelector
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.llms import LLM
+from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.schema import IndexNode, NodeWithScore
+from llama_index.core.selectors.utils import get_selector_from_llm
+from llama_index.core.tools import RetrieverTool
+
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
+from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
+from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    Choice,
+    LlamaIndexSelector,
+    Selection,
+    Selector,
+    as_selector,
+    selected,
+)
+from llama_retrieval_ext.stages.fusion import RRF
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A retriever with what a selector needs to know about it.
+
+    Args:
+        retriever: Where the route leads; a `Leg` brings its own timeout and retries.
+        description: What is found there, in words for selectors that read.
+    """
+
+    retriever: BaseRetriever | Leg
+    description: str
+
+
+Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
+
+
+class RouterRetriever(Retriever):
+    """Asks the retrievers that a selector picks, and fuses their rankings if it picks several.
+
+    When the selector fails, abstains, or names a route that there is not, the query takes the
+    fallback; a failure marks the answer degraded. Where the query has a time limit, a selector that
+    takes more than half of what is left has failed. When every picked route fails, the others are
+    asked. The reason of each choice is noted in the trace and in the result's ``routes``.
+
+    Args:
+        selector: One of ours, or any LlamaIndex selector.
+        retriever_tools: The routes: LlamaIndex's ``RetrieverTool``s, or `Route`s by name.
+        llm: As LlamaIndex takes it; a selector brings its own.
+        objects: Index nodes with what they stand for.
+        object_map: What index nodes stand for, by id.
+        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        fallback: Name of the route to take when there is no selection; None for all of them.
+        max_routes: How many picked routes are taken at most; None for all.
+        fusion: How the rankings of several routes become one. Its ``min_success`` is how many of
+            the picked routes must answer; when fewer do, the others are asked as well.
+        weigh_by_confidence: Whether the selector's confidence is the weight of a route.
+        top_k: How many hits to return when the query does not say; None for all.
+        callback_manager: LlamaIndex's, for applications that still use one.
+        name: Name in traces.
+
+    Raises:
+        ConfigurationError: There is no route, the fallback is none, the selector names one that
+            there is not, or the fusion weighs one.
+    """
+
+    def __init__(  # noqa: PLR0913 - LlamaIndex's arguments, and what it gets wrong
+        self,
+        selector: Selector | BaseSelector,
+        retriever_tools: Routes,
+        llm: LLM | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        object_map: Mapping[str, object] | None = None,
+        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        *,
+        fallback: str | None = None,
+        max_routes: int | None = None,
+        fusion: Fusion | None = None,
+        weigh_by_confidence: bool = False,
+        top_k: int | None = None,
+        callback_manager: CallbackManager | None = None,
+        name: str = "router",
+    ) -> None:
+        super().__init__(top_k=top_k, name=name, callback_manager=callback_manager)
+        del llm
+        self._verbose = verbose
+        self.object_map = objects_by_id(objects, object_map)
+        self.selector = as_selector(selector, "selector")
+        self.legs, self.choices = _routes(retriever_tools)
+        self.selector.check(self.choices)
+        self.fallback = fallback
+        self.max_routes = None if max_routes is None else check_count(max_routes, "max_routes")
+        self.fusion = RRF() if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.weigh_by_confidence = weigh_by_confidence
+        self.min_success = resolved_min_success(None, self.fusion, legs=len(self.legs))
+        weights = [leg.weight for leg in self.legs.values()]
+        self.weights = resolved_weights(self.fusion.weights, [*self.legs], weights)
+        if fallback is not None and fallback not in self.legs:
+            raise ConfigurationError(
+                f"the fallback {fallback!r} is no route; there are {[*self.legs]}"
+            )
+
+    @classmethod
+    def from_defaults(
+        cls,
+        retriever_tools: Routes,
+        llm: LLM | None = None,
+        selector: Selector | BaseSelector | None = None,
+        select_multi: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+    ) -> Self:
+        """LlamaIndex's constructor: with a selector, or the one that LlamaIndex has for an LLM.
+
+        Raises:
+            ConfigurationError: There is neither.
+        """
+        if selector is not None:
+            return cls(selector, retriever_tools)
+        if llm is None:
+            raise ConfigurationError("RouterRetriever.from_defaults needs selector= or llm=")
+        chosen = get_selector_from_llm(llm, is_multi=select_multi)
+        return cls(chosen, retriever_tools, max_routes=None if select_multi else 1)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retrievers of all routes."""
+        return [leg.retriever for leg in self.legs.values()]
+
+    @property
+    def leg_names(self) -> list[str | None]:
+        """The names that the legs were given."""
+        return chosen_names([*self.legs.values()])
+
+    @property
+    def label(self) -> str:
+        """The selector and what happens without a selection."""
+        return f"RouterRetriever({self.selector!r}, fallback={self.fallback!r})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        selections = yield from self._selections(query)
+        picked = {selection.name for selection in selections}
+        others = [
+            Selection(name, reason="every picked route failed")
+            for name in self.legs
+            if name not in picked
+        ]
+        least = min(self.min_success, len(selections))
+        rankings = yield from self._ask(query, selections, min_success=0 if others else least)
+        if others and len(rankings) < max(least, 1):
+            _note_routes(others)
+            selections = [*selections, *others] if rankings else others
+            missing = least - len(rankings)
+            rankings.update((yield from self._ask(query, others, min_success=missing)))
+        if len(rankings) < least:
+            raise TooFewLegsError(
+                f"{len(rankings)} of {len(self.legs)} routes answered, at least {least} must", {}
+            )
+        return self._joined(selections, rankings)[: query.top_k]
+
+    def _selections(self, query: Query) -> Plan[list[Selection]]:
+        try:
+            found = yield from selected(self.selector, query, self.choices)
+            selections = self._checked(found)
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported as degraded
+            note_degraded(self.name, error)
+            selections = []
+        taken = selections or self._fallback()
+        _note_routes(taken)
+        return taken
+
+    def _checked(self, found: Sequence[Selection]) -> list[Selection]:
+        for each in found:
+            if not 0 < each.confidence <= 1:
+                raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")
+        unique = {selection.name: selection for selection in reversed(found)}
+        known = [each for each in found if unique.get(each.name) is each and each.name in self.legs]
+        if len(known) < len(unique):
+            missing = sorted(set(unique) - set(self.legs))
+            note_degraded(self.name, f"the selector named routes that there are not: {missing}")
+        return known[: self.max_routes]
+
+    def _fallback(self) -> list[Selection]:
+        if self.fallback is not None:
+            return [Selection(self.fallback, reason="fallback")]
+        return [Selection(name, reason="fallback: all routes") for name in self.legs]
+
+    def _ask(
+        self, query: Query, selections: Sequence[Selection], *, min_success: int
+    ) -> Plan[dict[str, Sequence[NodeWithScore]]]:
+        """What the routes that answered found, by name."""
+        asked = self._for_children(query)
+        asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
+        frame = current_context()
+        tell = None if frame is None or len(selections) == 1 else frame.on_partial
+
+        def report(answers: Answers) -> None:
+            if tell is not None:
+                tell(self._fused(selections, _answered(asks, answers)))
+
+        answers = yield from ask(
+            list(asks.values()), min_success=min_success, on_answer=tell and report
+        )
+        return _answered(asks, answers)
+
+    def _joined(
+        self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
+    ) -> list[Hit]:
+        """The fused ranking; that of a single route as it is."""
+        if len(selections) == 1:
+            return in_order(
+                [as_hit(hit, source=name) for name, only in rankings.items() for hit in only]
+            )
+        return self._fused(selections, rankings)
+
+    def _fused(
+        self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
+    ) -> list[Hit]:
+        weights = {
+            each.name: self.weights[each.name]
+            * (each.confidence if self.weigh_by_confidence else 1.0)
+            for each in selections
+        }
+        return fuse(self.fusion, rankings, weights=weights, source=self.name)
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        if isinstance(self.selector, LlamaIndexSelector):
+            return {"selector": self.selector.selector}
+        return {}
+
+    def _expression(self) -> str:
+        return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
+
+
+def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:
+    """What the routes that answered found, by name."""
+    return {name: found for name, found in zip(asks, answers, strict=True) if found is not None}
+
+
+def _note_routes(taken: Sequence[Selection]) -> None:
+    note_details(
+        routes=[
+            {"name": each.name, "confidence": each.confidence, "reason": each.reason}
+            for each in taken
+        ]
+    )
+
+
+def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
+    if not given:
+        raise ConfigurationError("a router needs at least one route")
+    _check_routes(given)
+    if isinstance(given, Mapping):
+        named = [(name, route.retriever, route.description) for name, route in given.items()]
+    else:
+        named = [
+            (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in given
+        ]
+    legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
+    choices = [
+        Choice(leg.name, description) for leg, (_, _, description) in zip(legs, named, strict=True)
+    ]
+    return {leg.name: leg for leg in legs}, choices
+
+
+def _check_routes(given: Routes) -> None:
+    """Refuse what is easily given in place of a route: the retriever alone."""
+    if isinstance(given, Mapping):
+        for name, route in given.items():
+            of_type(
+                route, Route, f"the route {name!r}", instead="write Route(retriever, description)"
+            )
+        return
+    for tool in given:
+        of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")

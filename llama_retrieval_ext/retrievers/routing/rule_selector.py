@@ -1,0 +1,177 @@
+"""Routing by rules: no model, no cost, and anybody can read why."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
+from llama_retrieval_ext.retrievers.routing.stage_json import value_to_dict
+from llama_retrieval_ext.text.normalization import RANGES, dominant_script
+
+
+@checked_arguments
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """Sends a query to a route when everything that it names holds.
+
+    Args:
+        route: Name of the route.
+        any_of: At least one of these occurs in the query; upper and lower case are the same.
+        pattern: Regular expression that is found in the query.
+        script: The query is mostly written in it: ``han`` for Chinese, ``kana`` for Japanese,
+            ``hangul`` for Korean, ``latin``, ... Languages of one script, such as English and
+            German, are not told apart: for these write ``any_of`` or ``pattern`` with words that
+            only one of them has, or put the language that the application knows into ``context``.
+        min_length: At least so many characters.
+        max_length: At most so many characters.
+        context: The query's ``context`` has these values.
+        confidence: How sure the rule is, in ``(0, 1]``.
+
+    Raises:
+        ConfigurationError: The rule names no condition, or one that cannot hold.
+    """
+
+    route: str
+    any_of: Sequence[str] = ()
+    pattern: str | None = None
+    script: str | None = None
+    min_length: int = 0
+    max_length: int | None = None
+    context: Mapping[str, object] = field(default_factory=dict)
+    confidence: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.any_of, str):
+            raise ConfigurationError(f"any_of must be a list of words, got {self.any_of!r}")
+        object.__setattr__(self, "any_of", tuple(self.any_of))
+        conditions = (self.any_of, self.pattern, self.script, self.min_length, self.context)
+        if not any(conditions) and self.max_length is None:
+            raise ConfigurationError(
+                f"the rule for {self.route!r} names no condition; "
+                "for a route that is always right, make it the router's fallback"
+            )
+        if not (is_number(self.confidence) and 0 < self.confidence <= 1):
+            raise ConfigurationError(f"confidence must be in (0, 1], got {self.confidence!r}")
+        if self.script not in (None, "none", *RANGES):
+            raise ConfigurationError(
+                f"no query is written in the script {self.script!r}; write one of "
+                f"{', '.join(map(repr, RANGES))}"
+            )
+        check_count(self.min_length, "min_length", least=0)
+        if self.max_length is not None:
+            check_count(self.max_length, "max_length", least=self.min_length)
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise ConfigurationError(
+                f"the pattern {self.pattern!r} of the rule for {self.route!r} is no regular "
+                f"expression: {error}"
+            ) from error
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the rule as JSON, without what is at its default."""
+        return value_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the rule that `to_dict` has written.
+
+        Args:
+            data: JSON.
+
+        Raises:
+            ConfigurationError: There is a field that does not exist, or a bad value.
+
+        Examples:
+            >>> rule = RouteRule("law", any_of=["§", "article"])
+            >>> rule.to_dict()
+            {'route': 'law', 'any_of': ['§', 'article']}
+            >>> RouteRule.from_dict(rule.to_dict()) == rule
+            True
+
+        """
+        return cls(**of_type(data, Mapping, "a rule"))
+
+    def holds(self, query: Query) -> bool:
+        """Whether the query satisfies every condition."""
+        text = query.query_str
+        folded = text.casefold()
+        return (
+            (not self.any_of or any(word.casefold() in folded for word in self.any_of))
+            and (self.pattern is None or re.search(self.pattern, text) is not None)
+            and (self.script is None or dominant_script(text) == self.script)
+            and self.min_length <= len(text.strip())
+            and (self.max_length is None or len(text.strip()) <= self.max_length)
+            and all(query.context.get(key) == value for key, value in self.context.items())
+        )
+
+
+class RuleSelector(Selector):
+    r"""Takes every route that a rule sends the query to, in the order of the rules.
+
+    Abstains when no rule holds.
+
+    Args:
+        rules: In the order of precedence.
+
+    Examples:
+        >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
+        >>> rules
+        RuleSelector([RouteRule('code')])
+        >>> german = RouteRule("german", pattern=r"(?i)\b(der|die|das|und|wie|für)\b")
+        >>> german.holds(Query("Wie viel Urlaub?")), german.holds(Query("days of leave"))
+        (True, False)
+
+    """
+
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
+        self.rules = tuple(of_type(rule, RouteRule, "a rule") for rule in rules)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the rules as JSON."""
+        return {"rules": [rule.to_dict() for rule in self.rules]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the selector that `to_dict` has written.
+
+        Args:
+            data: JSON.
+
+        Raises:
+            ConfigurationError: It has no list of rules, or one of them cannot be one.
+        """
+        rules: Any = of_type(data, Mapping, "a rule selector").get("rules")
+        return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
+
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Nothing, if there are the routes that the rules name.
+
+        Args:
+            choices: The routes.
+
+        Raises:
+            ConfigurationError: A rule names another.
+        """
+        names = [choice.name for choice in choices]
+        unknown = sorted({rule.route for rule in self.rules} - set(names))
+        if unknown:
+            raise ConfigurationError(f"rules name the routes {unknown}; there are {names}")
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        """Return the routes whose rules hold."""
+        del choices  # checked before
+        held = {rule.route: rule for rule in reversed(self.rules) if rule.holds(query)}
+        return [
+            Selection(rule.route, rule.confidence, "a rule holds")
+            for rule in self.rules
+            if held.get(rule.route) is rule
+        ]
+
+    def __repr__(self) -> str:
+        rules = ", ".join(f"RouteRule({rule.route!r})" for rule in self.rules)
+        return f"RuleSelector([{rules}])"

@@ -1,0 +1,413 @@
+"""Routing by how near a query is to the descriptions of the routes."""
+
+import dis
+import re
+from abc import ABC
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import unwrap
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.selectors import (
+    EmbeddingSingleSelector,
+    LLMSingleSelector,
+    PydanticSingleSelector,
+)
+from llama_index.core.tools import ToolMetadata
+from numpy.typing import NDArray
+
+from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
+from llama_retrieval_ext.execution.embedding import embed_text
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled, has_async
+from llama_retrieval_ext.llm.parsing import cleaned
+from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
+from llama_retrieval_ext.query import Query
+
+# Of the query's time; the rest is for the routes.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A route as a selector sees it.
+
+    Attributes:
+        name: Name of the route, unique among the routes.
+        description: What is found there; selectors that read go by it.
+    """
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A route that a selector takes.
+
+    Attributes:
+        name: Name of the route.
+        confidence: How sure the selector is, in ``(0, 1]``; it can weigh the route in the fusion.
+        reason: Why, for people.
+    """
+
+    name: str
+    confidence: float = 1.0
+    reason: str = ""
+
+
+class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefined` says
+    """Picks routes for a query.
+
+    A subclass defines `select`, a plain function of the query and the routes. One that waits for
+    something, such as a model, defines `select_plan` instead, a generator that yields its calls.
+
+    Examples:
+        >>> class Short(Selector):
+        ...     def select(self, query, choices):
+        ...         return [Selection("faq")] if len(query.query_str) < 20 else []
+
+    """
+
+    def check(self, choices: Sequence[Choice]) -> None:  # noqa: B027 - most can pick any
+        """Nothing, if it can pick among these routes; asked once, when a router is made.
+
+        Args:
+            choices: The routes.
+
+        Raises:
+            ConfigurationError: It can not.
+        """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def select(
+        self,
+        query: Query,  # noqa: ARG002 - subclasses use it
+        choices: Sequence[Choice],  # noqa: ARG002 - subclasses use it
+    ) -> Sequence[Selection]:
+        """Return the routes to take, best first; empty to abstain.
+
+        Args:
+            query: The query.
+            choices: The routes there are.
+        """
+        raise undefined(self, Selector, "select(self, query, choices)")
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The plan for the routes to take; by default one call of `select`."""
+        found = yield from call(Call(lambda: self.select(query, choices)))
+        return _selections(found, f"{type(self).__name__}.select")
+
+
+def selected(
+    selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
+) -> Plan[list[Selection]]:
+    """The plan for a checked selection that takes at most a share of the time that is left.
+
+    Args:
+        selector: Picks the routes.
+        query: What to route.
+        choices: The routes.
+        share: Of what is left of the query's time; without a time limit there is none here.
+
+    Raises:
+        ConfigurationError: The selector returns something else than selections.
+        DeadlineExceededError: The selector is late.
+    """
+    function = f"{type(selector).__name__}.select_plan"
+    plan = plan_of(selector.select_plan(query, choices), function)
+    frame = current_context()
+    left_s = None if frame is None else frame.remaining_s()
+    limit_s = None if left_s is None else round(share * left_s, 3)
+    outcomes: list[Outcome[list[Selection]]] = yield Together([Task(repr(selector), plan, limit_s)])
+    return _selections(outcomes[0].result(), function)
+
+
+def _selections(found: object, function: str) -> list[Selection]:
+    return items_of(found, Selection, function, expected="Selection(name)")
+
+
+class EmbeddingSelector(Selector):
+    """Takes the route whose description is nearest to the query, and those nearly as near.
+
+    Descriptions are embedded once, in one batch. Abstains when even the nearest is not near.
+
+    Args:
+        embed_model: Embeds queries and descriptions.
+        margin: Routes within this cosine of the nearest are taken too; 0 takes the nearest alone.
+        min_similarity: Cosine below which a route is not taken, in ``[-1, 1]``.
+
+    Raises:
+        ConfigurationError: ``margin`` is negative or ``min_similarity`` no cosine.
+    """
+
+    def __init__(
+        self, embed_model: BaseEmbedding, *, margin: float = 0.0, min_similarity: float = 0.0
+    ) -> None:
+        numbers = is_number(margin) and is_number(min_similarity)
+        if not numbers or margin < 0 or not -1 <= min_similarity <= 1:
+            raise ConfigurationError(
+                "margin must be 0 or more and min_similarity between -1 and 1, "
+                f"got {margin!r} and {min_similarity!r}"
+            )
+        self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
+        self.margin = margin
+        self.min_similarity = min_similarity
+        self._known: dict[str, NDArray[np.float64]] = {}
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=Lock())
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""
+        if not query.query_str.strip():
+            return []
+        described = yield from self._described(choices)
+        # Of the text: an embedding that the query brings is of the routes' model, not of this one.
+        embedding = yield from embed_text(query.query_str, self.embed_model)
+        asked = _unit(np.asarray(embedding, dtype=np.float64))
+        cosines: list[float] = np.clip(described @ asked, -1.0, 1.0).tolist()
+        if not asked.any() or not np.isfinite(cosines).all():
+            return []  # the model knows no word of the query
+        least = max(self.min_similarity, max(cosines) - self.margin)
+        order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
+        near = [i for i in order if cosines[i] >= least]
+        return [
+            Selection(choices[i].name, max((1 + cosines[i]) / 2, 1e-9), f"{cosines[i]:.2f}")
+            for i in (near if self.margin > 0 else near[:1])
+        ]
+
+    def _described(self, choices: Sequence[Choice]) -> Plan[NDArray[np.float64]]:
+        model = self.embed_model
+        texts = [choice.description for choice in choices]
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            vectors: list[list[float]] = yield Call(
+                lambda: model.get_text_embedding_batch(new),
+                lambda: model.aget_text_embedding_batch(new),
+            )
+            with self._lock:
+                for text, vector in zip(new, vectors, strict=True):
+                    self._known[text] = _unit(np.asarray(vector, dtype=np.float64))
+        return np.stack([self._known[text] for text in texts])
+
+    def __repr__(self) -> str:
+        return f"EmbeddingSelector(margin={self.margin}, min_similarity={self.min_similarity})"
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length > 0 else vector
+
+
+class CascadeSelector(Selector):
+    """The selection of the first selector that does not abstain.
+
+    One that fails or is late counts as one that abstains, and the answer is marked degraded. Where
+    the query has a time limit, each selector gets an equal part of what is left for selection. When
+    all abstain, so does the cascade, and the router takes its fallback.
+
+    Args:
+        selectors: Ours or LlamaIndex's, in the order in which they are asked, for instance rules,
+            embedding, LLM.
+
+    Raises:
+        ConfigurationError: There is none, or one is no selector.
+    """
+
+    def __init__(self, *selectors: Selector | BaseSelector) -> None:
+        if not selectors:
+            raise ConfigurationError("a cascade needs at least one selector")
+        self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
+
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Nothing, if each of them can pick among these routes."""
+        for selector in self.selectors:
+            selector.check(choices)
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The first selection that is not empty."""
+        for number, selector in enumerate(self.selectors):
+            share = 1 / (len(self.selectors) - number)
+            try:
+                found = yield from selected(selector, query, choices, share=share)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001 - reported as degraded
+                note_degraded(repr(selector), error)
+                continue
+            if found:
+                return found
+        return []
+
+    def __repr__(self) -> str:
+        return f"CascadeSelector({', '.join(map(repr, self.selectors))})"
+
+
+_PROMPT = """\
+Several sources can be searched. Which of them answer the question best?
+
+{choices}
+
+Question: {query}
+
+Answer with the numbers of at most {most} of them, best first, separated by commas, and nothing \
+else. If none fits, answer: none
+"""
+# Not part of a word, a negative number or a fraction; Chinese stands next to it without a space.
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
+_NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
+
+
+class _Answer(NamedTuple):
+    """What the model chose; no number at all is an answer too."""
+
+    numbers: list[int]
+
+
+class LLMSelector(Selector):
+    """Takes the routes whose numbers a language model names.
+
+    The answer is read tolerantly and followed strictly: numbers out of range and repeated ones are
+    not followed. The selector abstains when the model answers that no route fits. It also abstains
+    when the answer has no number in range, or the model fails or is late; then the answer of the
+    router is marked degraded.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        max_routes: How many routes it may name, at least 1.
+        timeout_s: Seconds it may take, within half of what is left of the query's time.
+
+    Raises:
+        ConfigurationError: There is no LLM, or a number is out of range.
+    """
+
+    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
+        self.max_routes = check_count(max_routes, "max_routes")
+        # The router and the cascade have set aside their part of the time already.
+        self._writer = LLMWriter(llm, timeout_s, share=1.0)
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The routes that the model names, in its order."""
+        listed = "\n".join(
+            f"{number}. {each.name}: {each.description}"
+            for number, each in enumerate(choices, start=1)
+        )
+        prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
+        answers: list[_Answer | None] = yield from self._writer.written(
+            repr(self), prompt, lambda said: _read(said, len(choices)), scope=query.scope
+        )
+        numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
+        return [
+            Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
+        ]
+
+    def __repr__(self) -> str:
+        return f"LLMSelector({self._writer!r}, max_routes={self.max_routes})"
+
+
+def _read(said: str, highest: int) -> _Answer | None:
+    """The route numbers in an answer, in its order, without repetitions; None for none usable."""
+    text = cleaned(said)
+    if _NONE.match(text):
+        return _Answer([])
+    named = (int(number) for number in _NUMBER.findall(text))
+    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= highest]
+    return _Answer(numbers) if numbers else None
+
+
+_SINGLE = (LLMSingleSelector, PydanticSingleSelector, EmbeddingSingleSelector)
+
+
+class LlamaIndexSelector(Selector):
+    """A LlamaIndex selector: its answer is checked before it is followed.
+
+    LlamaIndex reads an answer of 0 as the last route, passes on what is out of range, and lets a
+    selector that is to pick one pick several.
+
+    Args:
+        selector: The selector.
+    """
+
+    def __init__(self, selector: BaseSelector) -> None:
+        self.selector = selector
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """What the selector picks.
+
+        Raises:
+            ExecutionError: It picks a route that there is not.
+        """
+        tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
+        result: SelectorResult = yield self._call(tools, query)
+        picks: dict[int, Selection] = {}
+        for picked in result.selections:
+            if not 0 <= picked.index < len(choices):
+                raise ExecutionError(f"{self!r} picked route {picked.index + 1} of {len(choices)}")
+            selection = Selection(choices[picked.index].name, reason=picked.reason)
+            picks.setdefault(picked.index, selection)
+        return list(picks.values())[: self._most]
+
+    def _call(self, tools: Sequence[ToolMetadata], query: Query) -> Call[SelectorResult]:
+        return Call(
+            lambda: self.selector.select(tools, query),
+            None if _blocks(self.selector) else lambda: self.selector.aselect(tools, query),
+        )
+
+    @property
+    def _most(self) -> int | None:
+        """How many it was set to pick; None for any number."""
+        if isinstance(self.selector, _SINGLE):
+            return 1
+        most = getattr(self.selector, "_max_outputs", None)  # of LlamaIndex's multi-selectors
+        return most if isinstance(most, int) else None
+
+    def __repr__(self) -> str:
+        return type(self.selector).__name__ + "()"
+
+
+def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
+    """The selector, or ours around one of LlamaIndex's.
+
+    Args:
+        selector: Ours or LlamaIndex's.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(selector, BaseSelector):
+        return LlamaIndexSelector(selector)
+    return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")
+
+
+def _blocks(selector: BaseSelector) -> bool:
+    """Whether the async way of a selector blocks the event loop: it, or its model, never awaits."""
+    # LlamaIndex's own selectors keep their model there.
+    llm, model = getattr(selector, "_llm", None), getattr(selector, "_embed_model", None)
+    methods: list[Callable[..., object]] = [type(selector)._aselect]  # noqa: SLF001 - there is no public way to see it
+    if isinstance(model, BaseEmbedding):
+        methods += [type(model)._aget_query_embedding, type(model)._aget_text_embedding]  # noqa: SLF001
+    return (isinstance(llm, LLM) and not has_async(llm)) or not all(map(_awaits, methods))
+
+
+def _awaits(method: Callable[..., object]) -> bool:
+    """Whether an async method awaits anything; many only call the blocking one."""
+    code = getattr(unwrap(method), "__code__", None)
+    return code is None or any(
+        each.opname == "GET_AWAITABLE" for each in dis.get_instructions(code)
+    )

@@ -1,0 +1,262 @@
+"""What the retrievers over one store share: the store's backend and embedding model."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import call, note_degraded, step
+from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
+from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of, source_of_node
+from llama_retrieval_ext.results import Hit, Origin
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search, grouping
+from llama_retrieval_ext.stores.open import Storage, source_of
+from llama_retrieval_ext.stores.prefetch import prefetch_searches, prefetched_candidates, searched
+from llama_retrieval_ext.stores.scope_check import gated
+
+# The plan for as many hits as it is told.
+Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]
+# Two hits of a document beside each other are common, more are not.
+_FIRST: Final = 2
+_GROWTH: Final = 4
+
+
+def first_depth(top_k: int, *, most: int | None) -> int:
+    """How many hits to look at before it is known how many go.
+
+    Args:
+        top_k: How many are wanted.
+        most: How many hits there are at most to be had at once; None for any number.
+    """
+    return _within(most, _FIRST * top_k, top_k)
+
+
+def for_more(asked: EngineQuery, top_k: int) -> EngineQuery:
+    """The same search for another number of hits."""
+    return replace(asked, search=replace(asked.search, top_k=top_k))
+
+
+def collapsed(
+    hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
+) -> Plan[list[Hit]]:
+    """The plan for the first hits of a whole ranking after it was collapsed.
+
+    Args:
+        hits: Gives as many of the best hits as it is told.
+        collapse: What stays of them.
+        top_k: How many are wanted.
+        most: How many hits there are at most to be had at once; None for any number.
+        source: Who is told to have found too few where there are not so many to be had.
+    """
+    depth = first_depth(top_k, most=most)
+    while True:
+        found = yield from hits(depth)
+        kept = collapse.of(found)
+        if len(kept) >= top_k or len(found) < depth:
+            return kept[:top_k]
+        if most is not None and depth >= most:
+            note_degraded(
+                source,
+                f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the first "
+                f"{depth}, and the engine returns no more at once",
+            )
+            return kept
+        depth = _within(most, _GROWTH * depth, top_k)
+
+
+def settled(
+    found: Sequence[Candidate], collapse: Collapse, *, top_k: int
+) -> list[Candidate] | None:
+    """What an engine has collapsed, unless it is too little or depends on the order of ties.
+
+    Args:
+        found: Best first, with a document and a node of each more than wanted.
+        collapse: What stays of it.
+        top_k: How many are wanted.
+    """
+    by_id = collapse.of(sorted(found, key=lambda each: (-each.score, each.node_id)))
+    the_other_way = sorted(found, key=lambda each: each.node_id, reverse=True)
+    the_other_way.sort(key=lambda each: -each.score)
+    best = by_id[:top_k]
+    also = collapse.of(the_other_way)[:top_k]
+    if len(by_id) <= top_k or {each.node_id for each in best} != {each.node_id for each in also}:
+        return None
+    return best if _is_whole(best, found, top_k=top_k) else None
+
+
+def _is_whole(best: Sequence[Candidate], found: Sequence[Candidate], *, top_k: int) -> bool:
+    """Whether no group that the engine left out can have a hit among the best.
+
+    One could if groups are smaller than sources: nodes that older versions stored are grouped by
+    document. What was left out scores at most as much as the worst group's best hit.
+    """
+    documents = {document_of(each.node) or each.node_id for each in found}
+    if len(documents) <= top_k:  # these are all groups
+        return True
+    tops: dict[object, float] = {}
+    for each in found:
+        source = source_of_node(each.node) or each.node_id
+        tops[source] = max(each.score, tops.get(source, each.score))
+    return best[-1].score >= min(tops.values())
+
+
+def _within(most: int | None, depth: int, top_k: int) -> int:
+    """A depth that can be had; but as many as are wanted, so that the engine can refuse them."""
+    return depth if most is None else min(depth, max(most, top_k))
+
+
+_MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
+
+
+class StoreRetriever(Retriever):
+    """A retriever over one store.
+
+    Attributes:
+        backend: How the store is asked.
+        embed_model: Turns query text into vectors; None where queries carry their embedding.
+        collapse: What stays of each document; None for everything.
+    """
+
+    collapse: Collapse | None = None
+
+    def __init__(
+        self,
+        store: Storage,
+        embed_model: BaseEmbedding | None,
+        *,
+        top_k: int,
+        filters: MetadataFilters | None,
+        scope: Scope | None,
+        name: str,
+    ) -> None:
+        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        if embed_model is not None:
+            of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
+        source = source_of(store)
+        self.backend = source.backend
+        self.embed_model = source.embed_model if embed_model is None else embed_model
+        self.object_map = dict(source.objects)
+
+    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
+        """All their searches, in a batch where the engine takes one."""
+        answerable = self._answerable(queries)
+        if self.embed_model is not None and self._embeds:
+            failed = yield from prefetch_embeddings(answerable, self.embed_model)
+            answerable = [each for each in answerable if failed.isdisjoint(each.embedding_strs)]
+        plans = [self._searches(self._deep(query)) for query in answerable]
+        outcomes = yield Together([Task(self.name, plan) for plan in plans])
+        searches: list[EngineQuery] = [each for outcome in outcomes for each in outcome.result()]
+        yield from prefetch_searches(self.backend, searches)
+
+    def _collapse_by(self, collapse: Collapse | None) -> None:
+        self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
+
+    @property
+    def _embeds(self) -> bool:
+        """Whether queries have to be embedded."""
+        return True
+
+    @abstractmethod
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        """What the store is asked for a query, once it is embedded."""
+
+    def _deep(self, query: Query) -> Query:
+        """The query for as many hits as have to be looked at."""
+        if self.collapse is None:
+            return query
+        most = self.backend.features.most_hits
+        return query.but(top_k=first_depth(query.top_k or 1, most=most))
+
+    def _answer_to(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
+        """What one search finds; of each document as much as is wanted."""
+        if self.collapse is None:
+            return (yield from self._plainly(asked, query))
+        if not self._has_enough_prefetched(asked, query, self.collapse):
+            best = yield from self._best_groups(asked, query, self.collapse)
+            if best is not None:
+                return self._gated(best, query)
+        return (
+            yield from self._collapsed(
+                lambda depth: self._plainly(for_more(asked, depth), query),
+                query,
+                self.collapse,
+            )
+        )
+
+    def _has_enough_prefetched(self, asked: EngineQuery, query: Query, collapse: Collapse) -> bool:
+        known = prefetched_candidates(self.backend, [asked])
+        if known is None:
+            return False
+        is_all = len(known[0]) < asked.search.top_k
+        return is_all or len(collapse.of(known[0])) >= (query.top_k or 1)
+
+    def _plainly(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
+        return self._gated((yield from step("search", searched(self.backend, asked))), query)
+
+    def _best_groups(
+        self, asked: EngineQuery, query: Query, collapse: Collapse
+    ) -> Plan[list[Candidate] | None]:
+        """What the engine finds of each document; None where that is not exact."""
+        top_k, can = query.top_k or 1, self.backend.features
+        size = collapse.size + 1
+        too_many = can.most_hits is not None and (top_k + 1) * size > can.most_hits
+        if collapse.by is not None or not can.grouping or too_many:
+            return None
+        # One more of everything shows whether the engine had to choose among equals.
+        groups = grouping(self.backend).grouped(for_more(asked, top_k + 1), size)
+        found = yield from step("search by documents in the engine", call(groups))
+        return settled(found, collapse, top_k=top_k)
+
+    def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
+        """A ranking that is asked for ever more hits until enough are left of them."""
+        most = self.backend.features.most_hits
+        return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
+
+    @property
+    def _origin(self) -> Origin:
+        """Where stages find what is stored beside the text of the hits."""
+        return Origin(self.backend.store, self.embed_model)
+
+    def _gated(self, found: Sequence[Candidate], query: Query) -> list[Hit]:
+        return gated(
+            found, query.condition, backend=self.backend, source=self.name, origin=self._origin
+        )
+
+    def _embed(self, query: Query) -> Plan[list[float]]:
+        if query.embedding is not None:
+            return query.embedding
+        return (yield from embed(query, self._model()))
+
+    def _model(self) -> BaseEmbedding:
+        if self.embed_model is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} has no embedding model; pass embed_model= with the model "
+                "that the store was filled with, or queries that carry their embedding"
+            )
+        return self.embed_model
+
+    def _expression(self) -> str:
+        arguments = [
+            self.backend.engine,
+            f"top_k={self.top_k}",
+            *self._constructor_repr(),
+            f"name={self.name!r}",
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def _constructor_repr(self) -> list[str]:
+        """What was chosen, in place of a default, for `repr`."""
+        return [] if self.collapse is None else [f"collapse={self.collapse!r}"]
+
+
+def search_of(query: Query, *, top_k: int | None = None) -> Search:
+    """What a backend is told about a query."""
+    return Search(top_k or query.top_k or 1, query.condition, query.scope)

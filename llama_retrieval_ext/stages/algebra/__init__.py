@@ -1,1 +1,0 @@
-"""The four kinds of stage and the operators that compose them."""

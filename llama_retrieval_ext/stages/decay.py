@@ -1,0 +1,205 @@
+"""How much a hit still counts at its age."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from typing import ClassVar
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.pipeline.tree import constructor_repr
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import found_by, with_score
+from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
+
+_DAY_S = 86_400.0
+
+
+class Curve(Enum):
+    """How a hit fades; each is a formula of ``formulas.decay``."""
+
+    EXPONENTIAL = "exponential"
+    GAUSSIAN = "gaussian"
+    LINEAR = "linear"
+
+    def factor(self, age: float, *, half_life: float) -> float:
+        """What the hit still counts, in ``[0, 1]``; one half at the half-life."""
+        if self is Curve.GAUSSIAN:
+            return gaussian_decay(age, half_life=half_life)
+        if self is Curve.LINEAR:
+            return linear_decay(age, half_life=half_life)
+        return exponential_decay(age, half_life=half_life)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recency:
+    """A factor for the age that a hit's metadata tells.
+
+    Args:
+        key: The metadata key with the date or number.
+        half_life: The age at which a hit counts half: in days for dates, for numbers in their unit.
+        curve: How it fades.
+        origin: Where age is 0. None is the moment of the query, and an ISO date that day; then the
+            values are dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. A number makes
+            the values numbers, as ``Recency("year", half_life=3, origin=2026)``. What lies ahead of
+            it has age 0. Times without a zone are UTC.
+        unknown: The factor of hits whose age is not told, in ``[0, 1]``.
+
+    Raises:
+        ConfigurationError: A value is out of range, or ``origin`` is no date.
+
+    Examples:
+        >>> recency = Recency("date", half_life=30, origin="2026-03-01")
+        >>> recency.factor({"date": "2026-01-30"}), recency.factor({"date": "soon"})
+        (0.5, None)
+
+    """
+
+    key: str
+    _: KW_ONLY
+    half_life: float
+    curve: Curve = Curve.EXPONENTIAL
+    origin: float | str | None = None
+    unknown: float = 1.0
+
+    def __post_init__(self) -> None:
+        of_type(self.curve, Curve, "curve")
+        self.curve.factor(0.0, half_life=self.half_life)  # checks it
+        if not 0.0 <= self.unknown <= 1.0:
+            raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown}")
+        if isinstance(self.origin, str) and _days(self.origin) is None:
+            raise ConfigurationError(
+                f"origin must be an ISO 8601 date such as '2026-01-31' or a number, "
+                f"got {self.origin!r}"
+            )
+
+    def factor(self, metadata: Mapping[str, object]) -> float | None:
+        """What a hit with this metadata still counts; None where its age cannot be read.
+
+        A hit that tells no age at all gets ``unknown``.
+        """
+        value = metadata.get(self.key)
+        if value is None or value == "":
+            return self.unknown
+        if isinstance(self.origin, str) or self.origin is None:
+            now, then = _days(self.origin or datetime.now(UTC)), _days(value)
+        else:
+            now, then = float(self.origin), _number(value)
+        if now is None or then is None:
+            return None
+        return self.curve.factor(now - then, half_life=self.half_life)
+
+
+def _days(value: object) -> float | None:
+    """Days since 1970; None for what is no date."""
+    if isinstance(value, str):
+        return _days(_parsed(value.strip()))
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return moment.timestamp() / _DAY_S
+    if isinstance(value, date):
+        return _days(datetime(value.year, value.month, value.day, tzinfo=UTC))
+    return None
+
+
+def _parsed(text: str) -> datetime | None:
+    # A year and a month are dates in metadata, and none to Python.
+    whole = text + {4: "-01-01", 7: "-01"}.get(len(text), "")
+    try:
+        return datetime.fromisoformat(whole)
+    except ValueError:
+        return None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoreDecay(Refine):
+    """Hits with scores that fade with their age, in the new order.
+
+    With the factor ``f`` of its age a score ``s`` becomes ``s - (1 - f) |s|``: ``f`` times ``s``,
+    or, for a score below 0, which that would raise, as far down as a positive one. So older is
+    never better. Mind the scale: scores of `RRF` lie close together, so age soon outweighs rank.
+
+    Args:
+        key: The metadata key with the date or number.
+        half_life: The age at which a score is halved: in days for dates, for numbers in their unit.
+        curve: How scores fade.
+        origin: Where age is 0: None for the moment of the query, an ISO date, or a number where the
+            values are numbers. See `Recency`.
+        unknown: The factor of hits whose age is not told, in ``[0, 1]``. Where it is told but
+            cannot be read, the answer is also marked degraded.
+
+    Raises:
+        ConfigurationError: A value is out of range, or ``origin`` is no date.
+        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+
+    The factor is the score of the hit's last contribution, and what it took away its share.
+
+    Examples:
+        >>> ScoreDecay("published", half_life=365)
+        ScoreDecay(key='published', half_life=365)
+
+    """
+
+    fast: ClassVar[bool] = True
+    key: str
+    _: KW_ONLY
+    half_life: float
+    curve: Curve = Curve.EXPONENTIAL
+    origin: float | str | None = None
+    unknown: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._recency()  # checks the arguments
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the faded hits, in their new order."""
+        recency = self._recency()
+        factors = [recency.factor(hit.node.metadata) for hit in hits]
+        unread = factors.count(None)
+        if unread:
+            note_degraded(
+                "ScoreDecay",
+                f"{unread} of {len(hits)} hits have no readable age under {self.key!r}; "
+                f"their factor is {self.unknown}",
+            )
+        return ordered(
+            _faded(hit, rank, self.unknown if factor is None else factor)
+            for rank, (hit, factor) in enumerate(zip(hits, factors, strict=True), start=1)
+        )
+
+    def _recency(self) -> Recency:
+        return Recency(
+            self.key,
+            half_life=self.half_life,
+            curve=self.curve,
+            origin=self.origin,
+            unknown=self.unknown,
+        )
+
+    def __repr__(self) -> str:
+        return constructor_repr(self)
+
+
+def _faded(hit: Hit, rank: int, factor: float) -> Hit:
+    score = score_of(hit)
+    less = (1.0 - factor) * abs(score)
+    own = Contribution("ScoreDecay", rank, factor, 1.0, -less)
+    return with_score(hit, score - less, (*found_by(hit, rank), own))

@@ -1,0 +1,318 @@
+"""Fusions that combine scores otherwise than by adding them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.borda import borda_count
+from llama_retrieval_ext.formulas.comb_max import comb_max
+from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.consensus import in_at_least
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+from llama_retrieval_ext.pipeline.fusion import (
+    Fusion,
+    LegRanking,
+    Unscored,
+    Weights,
+)
+
+_SOME_BELOW_ZERO: Final = frozenset(
+    {
+        Normalisation.Z_SCORE,
+        Normalisation.DISTRIBUTION_BASED_UNCUT,
+        Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Max(Fusion):
+    """The best weighted score that any leg gives: LlamaIndex's SIMPLE.
+
+    Raw scores, so it is for legs of one scale, such as several indexes of one embedding model.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
+
+    Source:
+        `llama_retrieval_ext.formulas.comb_max`.
+    """
+
+    weights: Weights = None
+    unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
+        of_type(self.unscored, Unscored, "unscored")
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight times raw score."""
+        return [
+            comb_max([leg.scaled(Normalisation.NONE, self.unscored)], weights=[leg.weight])
+            for leg in legs
+        ]
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """The best share of every id."""
+        return comb_max(shares)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CombMNZ(Fusion):
+    """Sum of normalised scores times the number of legs that found the hit: rewards agreement.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        normalise: The common scale; it must not give negative scores.
+        unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
+
+    Raises:
+        ConfigurationError: The scale has negative scores.
+
+    Source:
+        `llama_retrieval_ext.formulas.comb_mnz`.
+    """
+
+    weights: Weights = None
+    normalise: Normalisation = Normalisation.MIN_MAX
+    unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
+        of_type(self.unscored, Unscored, "unscored")
+        of_type(self.normalise, Normalisation, "normalise")
+        if self.normalise in _SOME_BELOW_ZERO:
+            raise ConfigurationError(
+                "CombMNZ multiplies scores by the number of legs, which makes negative ones worse "
+                f"for being found often; {self.normalise.name} has such, MIN_MAX and RANK have not"
+            )
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight times normalised score."""
+        return [
+            comb_mnz([leg.scaled(self.normalise, self.unscored)], weights=[leg.weight])
+            for leg in legs
+        ]
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """The sum of the shares of every id times their number."""
+        return comb_mnz(shares)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RRF(Fusion):
+    """Reciprocal rank fusion: needs no scores, only the order of each leg.
+
+    Args:
+        k: Smoothing constant, in ranks; larger values flatten the lead of the top. 60 is the
+            value of the paper.
+        weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
+
+    Source:
+        `llama_retrieval_ext.formulas.rrf`.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> a, b = (NodeWithScore(node=TextNode(id_=id_), score=1.0) for id_ in "ab")
+        >>> [(hit.node_id, hit.score) for hit in RRF(k=1).fuse({"x": [a, b], "y": [b]})]
+        [('b', 0.8333333333333333), ('a', 0.5)]
+
+    """
+
+    k: float = 60.0
+    weights: Weights = None
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
+        reciprocal_rank_fusion([], k=self.k)  # checks k
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight over ``k`` plus rank."""
+        return [
+            reciprocal_rank_fusion([list(leg.hits)], k=self.k, weights=[leg.weight]) for leg in legs
+        ]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightedSum(Fusion):
+    """Convex combination: each leg's scores on a common scale, times its share of the weights.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs. Only
+            their proportions matter.
+        normalise: The common scale, or one for each leg by its name. The default, min-max of each
+            ranking, is the usual one; it gives the last hit of every leg 0.
+        unscored: What happens to a hit without a score.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
+
+    The weights of the legs that answered count as the whole: a leg that failed does not lower
+    every score.
+
+    Raises:
+        ConfigurationError: A scale is none; while a query is answered: there are scales by name,
+            and none for a leg.
+
+    Source:
+        `llama_retrieval_ext.formulas.weighted_sum`.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> nodes = TextNode(id_="a"), TextNode(id_="b")
+        >>> cosine = [NodeWithScore(node=n, score=s) for n, s in zip(nodes, (0.9, 0.1))]
+        >>> bm25 = [NodeWithScore(node=n, score=s) for n, s in zip(nodes[::-1], (7.0, 3.0))]
+        >>> fusion = WeightedSum(weights={"cosine": 3, "bm25": 1})
+        >>> [(hit.node_id, hit.score) for hit in fusion.fuse({"cosine": cosine, "bm25": bm25})]
+        [('a', 0.75), ('b', 0.25)]
+
+    """
+
+    weights: Weights = None
+    normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
+    unscored: Unscored = Unscored.REFUSE
+    min_success: int | None = None
+
+    def __post_init__(self) -> None:
+        Fusion.__post_init__(self)
+        of_type(self.unscored, Unscored, "unscored")
+        by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
+        for leg, scale in by_leg.items():
+            of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight as a part of all weights, times the normalised score."""
+        total = math.fsum(leg.weight for leg in legs)
+        scores = [leg.scaled(self.scale_of(leg.name), self.unscored) for leg in legs]
+        return [
+            weighted_sum([found], weights=[leg.weight], total=total)
+            for leg, found in zip(legs, scores, strict=True)
+        ]
+
+    def scale_of(self, leg: str) -> Normalisation:
+        """The scale of a leg's scores.
+
+        Raises:
+            ConfigurationError: There are scales for other legs, and none for this one.
+        """
+        if isinstance(self.normalise, Normalisation):
+            return self.normalise
+        if leg not in self.normalise:
+            raise ConfigurationError(
+                f"normalise has scales for {', '.join(map(repr, self.normalise))}, and none for "
+                f"the leg {leg!r}; give each leg one, or one for all"
+            )
+        return self.normalise[leg]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RelativeScore(WeightedSum):
+    """Weighted sum of scores stretched to ``[0, 1]`` in each leg: LlamaIndex's RELATIVE_SCORE.
+
+    Examples:
+        >>> RelativeScore().normalise
+        Normalisation.MIN_MAX
+
+    """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DistributionBased(WeightedSum):
+    """Weighted sum of scores placed between three standard deviations, by Qdrant's formula.
+
+    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score. Not cut:
+    the best of many keyword hits lies beyond three deviations as a rule, and what it is ahead by
+    counts. LlamaIndex's formula has n where this one has n - 1, and 1 for equal scores:
+    ``QueryFusionRetriever(mode="dist_based_score")``, or ``normalise=`` with
+    ``Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX``.
+
+    Examples:
+        >>> DistributionBased().normalise
+        Normalisation.DISTRIBUTION_BASED_UNCUT
+
+    """
+
+    normalise: Normalisation = Normalisation.DISTRIBUTION_BASED_UNCUT
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Borda(Fusion):
+    """Borda count: each leg votes with points for rank; what it did not rank shares the rest.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for the weights of the legs.
+        min_success: How many legs must answer, or the query fails; None for what the legs say, or
+            else 1.
+
+    Source:
+        `llama_retrieval_ext.formulas.borda`.
+    """
+
+    weights: Weights = None
+    min_success: int | None = None
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """Weight times points."""
+        candidates = list(dict.fromkeys(chain.from_iterable(leg.hits for leg in legs)))
+        return [
+            borda_count([list(leg.hits)], weights=[leg.weight], candidates=candidates)
+            for leg in legs
+        ]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Consensus(Fusion):
+    """Another fusion, of the hits alone that enough legs found.
+
+    A leg that failed agrees with nothing: with two legs, of which one failed, ``at_least=2`` gives
+    an empty, degraded answer; ``min_success=2`` makes it an error.
+
+    Args:
+        at_least: How many legs must have found a hit, at least 1.
+        fusion: How the hits that remain are ranked.
+        min_success: How many legs must answer, or the query fails; None for what the fusion inside
+            says.
+
+    Raises:
+        ConfigurationError: ``at_least`` is below 1.
+    """
+
+    at_least: int
+    fusion: Fusion = field(default_factory=RRF)
+    min_success: int | None = None
+    weights: Weights = field(init=False)  # those of the fusion inside
+
+    def __post_init__(self) -> None:
+        in_at_least([], at_least=self.at_least)  # checks it
+        of_type(self.fusion, Fusion, "fusion")
+        object.__setattr__(self, "weights", self.fusion.weights)
+        if self.min_success is None:
+            object.__setattr__(self, "min_success", self.fusion.min_success)
+        Fusion.__post_init__(self)
+
+    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+        """The shares of the fusion inside, for hits with consensus."""
+        agreed = in_at_least([list(leg.hits) for leg in legs], at_least=self.at_least)
+        return [
+            {node_id: share for node_id, share in shares.items() if node_id in agreed}
+            for shares in self.fusion.shares(legs)
+        ]
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """As the fusion inside."""
+        return self.fusion.combine(shares)

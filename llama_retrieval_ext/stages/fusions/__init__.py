@@ -1,1 +1,0 @@
-"""Fusions: rankings to one ranking."""

@@ -1,1 +1,0 @@
-"""What asks a language model and reads its answers."""

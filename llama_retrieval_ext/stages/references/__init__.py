@@ -1,1 +1,0 @@
-"""Index nodes and what they stand for."""

@@ -1,1 +1,0 @@
-"""Refining stages: cut, thin out, reorder."""

@@ -1,0 +1,1 @@
+"""Stages that reorder a ranking."""

@@ -1,0 +1,158 @@
+"""Rerankers of the package ``rerankers``, and whatever else has their one method."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import MetadataMode
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.formulas.cosine import cosines, matrix
+from llama_retrieval_ext.pipeline.tree import constructor_repr
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.reordering import ScoreKind, reranked
+from llama_retrieval_ext.results import Hit, origin_of
+from llama_retrieval_ext.stages.rerank.mmr import origin_embeddings, text_embeddings
+from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
+
+
+class RankedDocument(Protocol):
+    """What a ranker says of a document; it has a score, or else a rank from 1."""
+
+    @property
+    def doc_id(self) -> Any: ...  # noqa: ANN401, D102 - a number or a string, as it was given
+    @property
+    def score(self) -> float | None: ...  # noqa: D102
+    @property
+    def rank(self) -> int | None: ...  # noqa: D102
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """A model with the method of the package ``rerankers``."""
+
+    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterable[RankedDocument]:
+        """What it makes of the documents, in any order; some may be missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelRerank(Reranker):
+    """Hits as a reranker of the package ``rerankers`` orders them: ``Reranker("cross-encoder")``.
+
+    The package itself is not needed: anything with its ``rank(query, docs, doc_ids)`` does. Without
+    scores its ranks count, and a hit's score is the reciprocal of its rank. What it leaves out is
+    left out. When it fails, the order stays as it was and the answer is marked degraded.
+
+    Args:
+        ranker: The reranker.
+        score_kind: The scale of its scores; for most cross-encoders `ScoreKind.LOGIT`.
+        top_k: How many hits to keep, at least 1; None for all.
+        timeout_s: Seconds it may take; None for as long as the query may.
+
+    Raises:
+        ConfigurationError: The reranker has no such method, or a number is out of range.
+    """
+
+    ranker: Ranker
+    _: KW_ONLY
+    score_kind: ScoreKind = ScoreKind.UNKNOWN
+    top_k: int | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranker, Ranker):
+            raise ConfigurationError(
+                f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
+            )
+        of_type(self.score_kind, ScoreKind, "score_kind")
+        if self.top_k is not None:
+            check_top_k(self.top_k)
+        check_timeout(self.timeout_s)
+
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+        """The plan for the hits by what the model says."""
+        texts = [hit.node.get_content(metadata_mode=MetadataMode.LLM) for hit in hits]
+        places = list(range(len(hits)))
+        # list: some rankers are generators, whose work must be done inside the call.
+        said: list[RankedDocument] = yield Call(
+            lambda: list(self.ranker.rank(query.query_str, texts, places))
+        )
+        scores: dict[int, float] = {}
+        for document in said:
+            if document.doc_id in range(len(hits)):
+                scores.setdefault(document.doc_id, self._score(document))
+        best = sorted(scores, key=lambda place: (-scores[place], hits[place].node_id))
+        picks = [(place, scores[place]) for place in best[: self.top_k]]
+        return reranked(hits, picks, by=type(self.ranker).__name__)
+
+    def _score(self, document: RankedDocument) -> float:
+        if document.score is None:
+            return 1.0 / max(document.rank or 1, 1)
+        return self.score_kind.calibrated(float(document.score))
+
+    def __repr__(self) -> str:
+        return constructor_repr(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EmbeddingRerank(Reranker):
+    """Hits by the cosine of their text's embedding with the query's, both by this model.
+
+    Gives hits of different retrievers scores that can be compared. Texts are embedded anew, in one
+    batch: stored embeddings may be of another model. Those in the store of a retriever of this
+    package that has the very same model are looked up instead. When the model fails, the order
+    stays as it was and the answer is marked degraded.
+
+    Args:
+        embed_model: The embedding model.
+        top_k: How many hits to keep, at least 1; None for all.
+        timeout_s: Seconds it may take; None for as long as the query may.
+
+    Raises:
+        ConfigurationError: There is no model, or a number is out of range.
+
+    Scores are cosines, in ``[-1, 1]``; ties go by node id.
+    """
+
+    embed_model: BaseEmbedding
+    _: KW_ONLY
+    top_k: int | None = None
+    timeout_s: float | None = None
+    score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.embed_model, BaseEmbedding):
+            raise ConfigurationError(f"pass a LlamaIndex embedding model, got {self.embed_model!r}")
+        if self.top_k is not None:
+            check_top_k(self.top_k)
+        check_timeout(self.timeout_s)
+
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
+        """The plan for the hits by cosine."""
+        # An embedding that the query came with is of the retriever's model.
+        question = yield from embed(replace(query, embedding=None), self.embed_model)
+        vectors = yield from origin_embeddings(_of_model(hits, self.embed_model), self.embed_model)
+        missing = [hit for hit in hits if hit.node.node_id not in vectors]
+        if missing:
+            vectors.update((yield from text_embeddings(missing, self.embed_model)))
+        texts = [vectors[hit.node.node_id] for hit in hits]
+        scores: list[float] = yield Call(
+            lambda: cosines(matrix(texts, dim=len(question)), question).tolist()
+        )
+        best = sorted(range(len(hits)), key=lambda place: (-scores[place], hits[place].node_id))
+        picks = [(place, scores[place]) for place in best[: self.top_k]]
+        return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)
+
+    def __repr__(self) -> str:
+        return constructor_repr(self)
+
+
+def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:
+    """The hits from stores that are known to have embeddings of this model."""
+    origins = [(hit, origin_of(hit)) for hit in hits]
+    return [hit for hit, origin in origins if origin is not None and origin.embed_model is model]

@@ -1,1 +1,0 @@
-"""Rerankers and what they score by."""

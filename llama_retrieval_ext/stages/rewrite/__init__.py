@@ -1,0 +1,1 @@
+"""Stages that rewrite a query."""

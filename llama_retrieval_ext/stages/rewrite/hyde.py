@@ -1,0 +1,171 @@
+"""Documents that might answer a query, as a language model imagines them."""
+
+import re
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.execution.context import note_details
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
+from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal
+from llama_retrieval_ext.pipeline.query_variants import distinct, reworded
+from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.rewrite.query_parsing import check_number
+
+HYDE_PROMPT: Final = """\
+Write a passage of about 100 words that answers the question below, as it would stand in the very \
+document that answers it. Where you do not know a fact, make up a likely one.
+Write only the passage, in the language of the question.
+只写段落本身，使用与问题相同的语言。
+
+Question: {query}
+Passage:"""  # noqa: RUF001 - Chinese punctuation
+
+_FENCED: Final = re.compile(r"(?:```|~~~)[^\n]*\n(.*?)\n?(?:```|~~~)?", re.DOTALL)
+_LABEL: Final = re.compile(
+    r"\W{0,3}(?:passage|answer|document|段落|回答|答案|文档)\W{0,2}[:：]\W{0,2}\s*",  # noqa: RUF001
+    re.IGNORECASE,
+)
+# A line before the passage that ends in a colon and is no longer than this announces it.
+_LONGEST_HEADING: Final = 120
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HypotheticalDocuments:
+    """Has a language model write passages that might answer a query.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        n: How many, at least 1; asked for at the same time. Equal ones count once, so more than one
+            needs an LLM whose temperature is above 0.
+        include_original: Whether the query itself counts beside them.
+        prompt: With ``{query}``; other braces stay as they are.
+        max_tokens: Passed on to the LLM; None for its own limit.
+        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+    """
+
+    llm: LLM
+    _: KW_ONLY
+    n: int = 1
+    include_original: bool = True
+    prompt: str = HYDE_PROMPT
+    max_tokens: int | None = None
+    timeout_s: float = LLM_TIMEOUT_S
+    _writer: LLMWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_number(self.n, of="n")
+        check_prompt(self.prompt)
+        writer = LLMWriter(self.llm, timeout_s=self.timeout_s, max_tokens=self.max_tokens)
+        object.__setattr__(self, "_writer", writer)
+
+    def documents(self, query: Query) -> Plan[list[str]]:
+        """The plan for the passages; none where the LLM fails, which is noted as degraded."""
+        prompt = filled(self.prompt, query=query.query_str)
+        written = yield from self._writer.written(
+            "HyDE", prompt, passage_in, times=self.n, scope=query.scope
+        )
+        documents = distinct(written)
+        note_details(is_total=True, hyde_queries=[*documents], hyde_queries_count=len(documents))
+        return documents
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._writer!r}, n={self.n})"
+
+
+def passage_in(answer: str) -> str:
+    r"""The passage that a model wrote, without what it says around it.
+
+    Returns:
+        The passage; empty where there is none: no words, or a refusal.
+
+    Examples:
+        >>> passage_in("<think>leave</think>Here is a passage:\n\nStaff have 25 days.")
+        'Staff have 25 days.'
+        >>> passage_in("I'm sorry, but I can't help with that.")
+        ''
+
+    """
+    text = cleaned(answer)
+    heading, _, rest = text.partition("\n")
+    announces = heading.rstrip("*_ ").endswith((":", "：")) and len(heading) <= _LONGEST_HEADING  # noqa: RUF001
+    text = rest.strip() if announces and rest.strip() else text
+    fenced = _FENCED.fullmatch(text)
+    text = text if fenced is None else fenced[1].strip()
+    label = _LABEL.match(text)
+    text = text if label is None else text[label.end() :]
+    return text if has_words(text) and not is_refusal(text) else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HyDE(HypotheticalDocuments, Rewrite):
+    """Searches near the mean of the query and imagined answers: ``HyDE(llm) >> retriever``.
+
+    Vector search takes the mean of the embeddings of the query and of ``n`` documents that a
+    language model makes up. Keyword search goes on with the query's own words. A query that brings
+    its own embedding keeps it, and the LLM is not asked. When the LLM fails, is late, or says
+    nothing usable, the query goes on as it was and the answer is marked degraded. The result's
+    details have ``hyde_queries`` and ``hyde_queries_count``.
+
+    `HyDEFanOut` retrieves with each document and fuses the rankings instead.
+
+    It takes the arguments of `HypotheticalDocuments`.
+
+    Source:
+        Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023,
+        https://arxiv.org/abs/2212.10496, equation 8: the mean of ``n`` documents and the query.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> HyDE(ScriptedLLM(["Staff have 25 days of annual leave."]))
+        HyDE(ScriptedLLM, n=1)
+
+    """
+
+    def rewrite_plan(self, query: Query) -> Plan[Query]:
+        """The plan for a query that is embedded together with its imagined answers."""
+        if query.embedding is not None or not query.query_str.strip():
+            return query
+        documents = yield from self.documents(query)
+        if not documents:
+            return query
+        original = query.embedding_strs if self.include_original else []
+        return replace(query, custom_embedding_strs=[*original, *documents])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HyDEFanOut(HypotheticalDocuments, FanOut):
+    """Retrieves with each imagined answer too: ``HyDEFanOut(llm) >> retriever >> RRF()``.
+
+    One document that is wrong costs less than in the mean of `HyDE`, at the price of a retrieval
+    each; and keyword search sees the documents' words. When the LLM fails, is late, or says nothing
+    usable, the query goes on alone and the answer is marked degraded. The result's details have
+    ``hyde_queries`` and ``hyde_queries_count``.
+
+    It takes the arguments of `HypotheticalDocuments`.
+
+    Source:
+        Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023,
+        https://arxiv.org/abs/2212.10496; but where the paper averages embeddings, rankings are
+        fused.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> HyDEFanOut(ScriptedLLM(["Staff have 25 days of annual leave."]))
+        HyDEFanOut(ScriptedLLM, n=1)
+
+    """
+
+    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
+        """The plan for the query and one more for each imagined answer."""
+        if not query.query_str.strip():
+            return [query]
+        documents = yield from self.documents(query)
+        asked = [query] if self.include_original or not documents else []
+        return asked + [reworded(query, document) for document in documents]

@@ -1,0 +1,201 @@
+"""The more general question behind a query."""
+
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
+from llama_retrieval_ext.pipeline.query_variants import distinct
+from llama_retrieval_ext.pipeline.stages import FanOut
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.stages.rewrite.query_parsing import check_number, fanned_out, wordings
+
+STEP_BACK_PROMPT: Final = """\
+Take a step back from the question below: write the one more general question about the concept, \
+rule or principle behind it, whose answer helps to answer it.
+Write only that question, on one line, in the language of the question. If it is general already, \
+repeat it.
+只写一行，只写那个更一般的问题；使用与问题相同的语言。
+
+Question: {query}
+"""  # noqa: RUF001 - Chinese punctuation
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StepBack(FanOut):
+    """Asks the question behind the question as well: ``StepBack(llm) >> retriever >> RRF()``.
+
+    When the LLM fails, is late, or says nothing usable, the query goes on alone and the answer is
+    marked degraded. The result's details have ``generated_queries`` and ``queries_count``.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        prompt: With ``{query}``; other braces stay as they are.
+        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+
+    Source:
+        Zheng et al., Take a Step Back, ICLR 2024, https://arxiv.org/abs/2310.06117. There the
+        passages of both questions are read; here their rankings are fused.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> StepBack(ScriptedLLM(["How is leave regulated?"]))
+        StepBack(ScriptedLLM)
+
+    """
+
+    llm: LLM
+    _: KW_ONLY
+    prompt: str = STEP_BACK_PROMPT
+    timeout_s: float = LLM_TIMEOUT_S
+    _writer: LLMWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_prompt(self.prompt)
+        object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
+
+    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
+        """The plan for the query and the more general one."""
+        text = query.query_str
+        if not text.strip():
+            return [query]
+        written = yield from self._writer.written(
+            "StepBack",
+            filled(self.prompt, query=text),
+            lambda answer: wordings(answer, query)[:1],
+            scope=query.scope,
+        )
+        return fanned_out(query, [each for found in written for each in distinct(found, of=text)])
+
+    def __repr__(self) -> str:
+        return f"StepBack({self._writer!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WrittenQueries(FanOut, ABC):
+    """Has a language model write a list of queries, and asks them.
+
+    They may come numbered, quoted, fenced, as JSON, between other lines. Those that only repeat the
+    query or leave its language are dropped. When the LLM fails, is late, or says nothing usable,
+    the query goes on alone and the answer is marked degraded. The result's details have
+    ``generated_queries`` and ``queries_count``, which counts the original too.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        n: How many at most, at least 1; each costs a retrieval.
+        include_original: Whether the query itself is asked as well.
+        prompt: With ``{query}`` and ``{n}``; other braces stay as they are. LlamaIndex's
+            ``{num_queries}`` is another name of ``{n}``.
+        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+    """
+
+    llm: LLM
+    _: KW_ONLY
+    n: int
+    include_original: bool = True
+    prompt: str
+    timeout_s: float = LLM_TIMEOUT_S
+    _writer: LLMWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_number(self.n, of="n")
+        check_prompt(self.prompt)
+        object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
+
+    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
+        """The plan for the query and what the model makes of it."""
+        text = query.query_str
+        if not text.strip():
+            return [query]
+        written = yield from self._writer.written(
+            type(self).__name__,
+            filled(self.prompt, query=text, n=self.n, num_queries=self.n),
+            lambda answer: self._usable(answer, query),
+            scope=query.scope,
+        )
+        texts = [each for found in written for each in distinct(found, of=text)][: self.n]
+        return fanned_out(query, texts, include_original=self.include_original)
+
+    @abstractmethod
+    def _usable(self, answer: str, query: Query) -> list[str]:
+        """The queries in an answer; none for one that counts as a failure."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._writer!r}, n={self.n})"
+
+
+MULTI_QUERY_PROMPT: Final = """\
+A search engine is to find documents for the question below. Write {n} other queries that would \
+find them: use synonyms and the words such documents use, and look at the question from several \
+sides.
+Write one query per line and nothing else, in the language of the question.
+每行只写一个查询，不写其他内容；查询使用与问题相同的语言。
+
+Question: {query}
+"""  # noqa: RUF001 - Chinese punctuation
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MultiQuery(WrittenQueries):
+    r"""Asks in other words too: ``MultiQuery(llm) >> retriever >> RRF()``.
+
+    It takes the arguments of `WrittenQueries`; ``n`` is how many variants are asked for.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> MultiQuery(ScriptedLLM(["annual leave\ndays off"]), n=2)
+        MultiQuery(ScriptedLLM, n=2)
+
+    """
+
+    _: KW_ONLY
+    n: int = 3
+    prompt: str = MULTI_QUERY_PROMPT
+
+    def _usable(self, answer: str, query: Query) -> list[str]:
+        """Those in other words than the query's."""
+        return distinct(wordings(answer, query), of=query.query_str)
+
+
+DECOMPOSE_PROMPT: Final = """\
+Divide the question below into at most {n} simpler questions that can be looked up one by one, and \
+that together answer it. Each must make sense on its own: name what it is about. If the question \
+asks one thing only, repeat it.
+Write one question per line and nothing else, in the language of the question.
+每行只写一个问题，不写其他内容；使用与原问题相同的语言。
+
+Question: {query}
+"""  # noqa: RUF001 - Chinese punctuation
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Decompose(WrittenQueries):
+    r"""Asks the parts of a question one by one: ``Decompose(llm) >> retriever >> RRF()``.
+
+    A question that asks one thing goes on as it is.
+
+    It takes the arguments of `WrittenQueries`; ``n`` is how many parts there are at most.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> Decompose(ScriptedLLM(["How long is sick leave?\nWho pays?"]))
+        Decompose(ScriptedLLM, n=4)
+
+    """
+
+    _: KW_ONLY
+    n: int = 4
+    prompt: str = DECOMPOSE_PROMPT
+
+    def _usable(self, answer: str, query: Query) -> list[str]:
+        """Any: a question that asks one thing is to be repeated."""
+        return wordings(answer, query)

@@ -1,1 +1,0 @@
-"""Rewrites and fan-outs of queries."""

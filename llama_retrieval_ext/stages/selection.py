@@ -1,0 +1,274 @@
+"""One hit of those that are the same."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from typing import ClassVar, Protocol, TypeVar
+
+from llama_index.core.schema import BaseNode, MetadataMode
+
+from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import Query, check_top_k, source_of_node
+from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
+from llama_retrieval_ext.text.normalization import normal
+
+
+class Alike(Enum):
+    """When two hits are the same.
+
+    Attributes:
+        ID: They are the same node.
+        CONTENT: They have the same text, but for case, white space and Unicode form.
+        NEARLY: They are made of nearly the same words.
+    """
+
+    ID = "id"
+    CONTENT = "content"
+    NEARLY = "nearly"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dedupe(Refine):
+    """The hits without those that repeat a better one; order and scores stay.
+
+    A hit without text, such as an image, repeats nothing but itself.
+
+    Args:
+        by: When two hits are the same.
+        at_least: For `Alike.NEARLY`: the share of all words of both that must be common to them
+            (Jaccard similarity of their words, of Chinese their pairs of characters), in
+            ``(0, 1]``. Texts that differ in a number alone are nearly the same: mind that with
+            prices and paragraphs of law.
+
+    Raises:
+        ConfigurationError: ``by`` is no `Alike`, or ``at_least`` is out of range.
+
+    Examples:
+        >>> Dedupe()
+        Dedupe(by=Alike.CONTENT, at_least=0.9)
+
+    """
+
+    by: Alike = Alike.CONTENT
+    _: KW_ONLY
+    at_least: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.by, Alike):
+            raise ConfigurationError(f"by must be one of {list(Alike)}, got {self.by!r}")
+        if not 0.0 < self.at_least <= 1.0:
+            raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that are not repeated."""
+        if self.by is Alike.ID:
+            return list(_first(hits, _node_id))
+        if self.by is Alike.CONTENT:
+            return list(_first(hits, _content))
+        once = list(_first(hits, _node_id))
+        keep = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)
+        return [hit for hit, kept in zip(once, keep, strict=True) if kept]
+
+
+def _first(hits: Sequence[Hit], same: Callable[[Hit], Hashable]) -> Iterator[Hit]:
+    seen: set[Hashable] = set()
+    for hit in hits:
+        key = same(hit)
+        if key not in seen:
+            seen.add(key)
+            yield hit
+
+
+def _node_id(hit: Hit) -> Hashable:
+    return hit.node.node_id
+
+
+def _content(hit: Hit) -> Hashable:
+    text = " ".join(normal(_text(hit)).casefold().split())
+    return text or (hit.node.node_id,)
+
+
+def _text(hit: Hit) -> str:
+    return hit.node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Top(Refine):
+    """The first hits of a ranking.
+
+    Args:
+        k: How many, at least 1.
+
+    Raises:
+        ConfigurationError: ``k`` is below 1.
+
+    Examples:
+        >>> Top(10)
+        Top(k=10)
+
+    """
+
+    fast: ClassVar[bool] = True
+    k: int
+
+    def __post_init__(self) -> None:
+        check_top_k(self.k)
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the first ``k``."""
+        return list(hits[: self.k])
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(Refine):
+    """The hits whose score is at least so much, in their order.
+
+    What a score means is up to what stands before: a cosine, the probability of a reranker with a
+    declared scale. Scores of `RRF` depend on ranks alone, and those that a fusion normalised by the
+    best and worst of a result say nothing about how good the best is; both make poor floors.
+
+    Args:
+        min_score: The lowest score that stays; finite.
+
+    Raises:
+        ConfigurationError: ``min_score`` is not finite.
+        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+
+    Examples:
+        >>> Threshold(0.3)
+        Threshold(min_score=0.3)
+
+    """
+
+    fast: ClassVar[bool] = True
+    min_score: float
+
+    def __post_init__(self) -> None:
+        if not is_number(self.min_score):
+            raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that stay."""
+        return [hit for hit in hits if score_of(hit) >= self.min_score]
+
+
+class HasNode(Protocol):
+    """Whatever was found."""
+
+    @property
+    def node(self) -> BaseNode:
+        """The node."""
+        ...
+
+
+H = TypeVar("H", bound=HasNode)
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse(Refine):
+    """The best hits of each source; what ranks behind them is left out, order and scores stay.
+
+    The source of a hit is the file that its document came from (``file_path`` in its metadata), so
+    that the pages of a PDF count as one; a document without one is its own source.
+
+    As a stage it can only leave out, so let more hits come in than shall come out. A retriever over
+    a store that is given it as ``collapse`` looks for more by itself.
+
+    Args:
+        size: How many hits of a source stay, at least 1.
+        by: A metadata field to go by instead: of each string or number in it so many hits stay.
+
+    A node without a source, or with anything else in the field, repeats nothing and stays. The
+    same source in another scope is another source.
+
+    Raises:
+        ConfigurationError: ``size`` is below 1, or ``by`` is empty.
+
+    Examples:
+        >>> Collapse(2, by="author")
+        Collapse(size=2, by='author')
+
+    """
+
+    fast: ClassVar[bool] = True
+    size: int = 1
+    _: KW_ONLY
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise ConfigurationError(f"size must be a whole number of at least 1, got {self.size}")
+        if self.by is not None and not self.by:
+            raise ConfigurationError(
+                "by must be the name of a metadata field, got ''; to go by source leave it out"
+            )
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
+        """Return the hits that stay."""
+        return self.of(hits)
+
+    def of(self, ranking: Iterable[H]) -> list[H]:
+        """What stays of a ranking.
+
+        Args:
+            ranking: Best first.
+        """
+        seen: Counter[Hashable] = Counter()
+        kept = []
+        for each in ranking:
+            group = self._group(each.node)
+            seen[group] += 1
+            if seen[group] <= self.size:
+                kept.append(each)
+        return kept
+
+    def _group(self, node: BaseNode) -> Hashable:
+        alone = (node.node_id,)  # which equals no document, string or number
+        if self.by is None:
+            return source_of_node(node) or alone
+        value = node.metadata.get(self.by)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return alone
+        return alone if isinstance(value, float) and math.isnan(value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class LongContextReorder(Refine):
+    """The best hits at both ends and the weakest in the middle, where models overlook them.
+
+    Ranks 1, 3, 5, ... come first, then ..., 6, 4, 2. This is the one stage that leaves the order of
+    a ranking: scores stay as they are and so no longer fall from hit to hit. Put it last. When the
+    query says how many hits it wants, they are the best ones: the cut is made here, before the
+    order is changed.
+
+    Source:
+        Liu et al., "Lost in the Middle: How Language Models Use Long Contexts", TACL 2024,
+        https://doi.org/10.1162/tacl_a_00638, which shows the effect and proposes no order; this one
+        is ours. LlamaIndex's and LangChain's stages of the name begin with rank 2 when the number
+        of hits is even.
+
+    Examples:
+        >>> LongContextReorder()
+        LongContextReorder()
+
+    """
+
+    fast: ClassVar[bool] = True
+
+    @property
+    def keeps_order(self) -> bool:
+        """It does not."""
+        return False
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the same hits in that order."""
+        wanted = hits[: query.top_k]
+        return [*wanted[::2], *reversed(wanted[1::2])]

@@ -1,0 +1,220 @@
+"""What the file system under a store allows: checked before the engine would fall over it."""
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from llama_retrieval_ext.errors import (
+    StoreClosedError,
+    StoreError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.stores.qdrant_common.config import Manifest
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+# The engine writes to memory-mapped files: where the disk is full that kills the process. So much
+# must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
+# on disks of 200 MB, 4 MB were enough, and without any the process died.
+MIN_FREE_BYTES: Final = 64 * 2**20
+# What opening and deleting write is small, and both must be possible on a disk that is too full to
+# add to.
+SOME_BYTES: Final = 4 * 2**20
+# What `st_blocks` counts in.
+_BLOCK_BYTES: Final = 512
+
+
+def check_room(directory: Path, *, needed: int) -> None:
+    """Nothing, if there is room to write.
+
+    Args:
+        directory: Where.
+        needed: Bytes that may be written.
+
+    Raises:
+        StoreUnavailableError: There is not; nothing was written.
+    """
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise StoreUnavailableError(
+            f"{free / 2**20:.0f} MB are free under {directory}, at least "
+            f"{needed / 2**20:.0f} MB are needed; make room, or set another min_free_bytes. What "
+            "was stored before is safe"
+        )
+
+
+def prepare(directory: Path) -> None:
+    """Make the directory, unless it is there and is a store or empty.
+
+    Raises:
+        StoreFormatError: It holds something else.
+        StoreUnavailableError: It is no directory, or cannot be written to.
+    """
+    with clear_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in directory.iterdir()}
+    if MANIFEST not in names and names - {LOCK, DRAFT}:
+        raise StoreFormatError(
+            f"{directory} is not a store: it holds {min(names - {LOCK, DRAFT})!r} and no "
+            f"{MANIFEST}; choose an empty directory"
+        )
+
+
+def is_new(path: str | Path) -> bool:
+    """Whether opening a store there would make one."""
+    return not (Path(path).expanduser() / MANIFEST).is_file()
+
+
+@contextmanager
+def clear_errors(directory: Path) -> Generator[None]:
+    """Say what the operating system's errors mean for a store.
+
+    Raises:
+        StoreUnavailableError: There was one.
+    """
+    try:
+        yield
+    except StoreUnavailableError:  # an OSError itself, and clear enough
+        raise
+    except OSError as error:
+        raise StoreUnavailableError(_meaning(error, directory)) from error
+
+
+def _meaning(error: OSError, directory: Path) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{directory} is not a directory, or is below a file; choose another path"
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return (
+            f"{directory} cannot be written to ({error.strerror}); the embedded engine needs that "
+            "even to read: change the permissions, or copy the directory"
+        )
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"no room is left for {directory} ({error.strerror}); what was stored before is safe"
+    return f"{directory} cannot be used: {error}"
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Return what a file or folder takes on the disk: engines make files long before they are full.
+
+    Args:
+        path: The file or folder.
+    """
+    files = [path] if path.is_file() else path.rglob("*")
+    found = [file.stat() for file in files if file.is_file()]
+    return sum(
+        each.st_blocks * _BLOCK_BYTES if hasattr(each, "st_blocks") else each.st_size
+        for each in found
+    )
+
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK: Final = "lock"
+
+
+class DirectoryLock:
+    """A lock that dies with its process. On Windows only the engine's own lock remains.
+
+    Args:
+        directory: What is locked; the lock is a file in it.
+
+    Raises:
+        StoreUnavailableError: Another process holds it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = (directory / LOCK).open("ab")
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise StoreUnavailableError(in_use(directory)) from error
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.close()
+
+
+def in_use(directory: Path) -> str:
+    """What to tell who comes second."""
+    return (
+        f"another process has {directory} open; close it there, or use a server (qdrant://, "
+        "milvus://, elasticsearch://), which several processes can share"
+    )
+
+
+FORMAT: Final = 1
+# What reads format 1 alone looks for the first shard, and would make an empty one in its place.
+_COMPACTED: Final = 2
+MANIFEST: Final = "store.json"
+DRAFT: Final = "store.json.new"
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """What a directory records about itself; None where it records nothing.
+
+    Raises:
+        StoreFormatError: It was written by a newer version, or cannot be read.
+    """
+    path = directory / MANIFEST
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["format"] in (FORMAT, _COMPACTED):
+            return Manifest(
+                Tokenizer.from_dict(data["tokenizer"]),
+                data["distance"],
+                data["dimension"],
+                data["average_length"],
+                data.get("generation", 0),
+            )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreFormatError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a backup, "
+            "or index the documents again into an empty directory"
+        ) from error
+    raise StoreFormatError(
+        f"{directory} has format {data['format']!r}, this release reads up to {_COMPACTED}; "
+        "install the release that wrote it, or index the documents again into an empty directory"
+    )
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Record it, as a whole or not at all, whenever the process or the machine dies."""
+    data = {
+        "format": _COMPACTED if manifest.generation else FORMAT,
+        "dimension": manifest.dimension,
+        "distance": manifest.distance,
+        "average_length": manifest.average_length,
+        "generation": manifest.generation,
+        "tokenizer": manifest.tokenizer.to_dict(),
+    }
+    draft = directory / DRAFT
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(data, file, ensure_ascii=False, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(directory / MANIFEST)
+
+
+def meaning(error: Exception, directory: Path) -> StoreError:
+    """The error of ours for one of the engine's."""
+    told = str(error)
+    if "WouldBlock" in told:
+        return StoreUnavailableError(in_use(directory))
+    if "not initialized" in told:
+        return StoreClosedError(f"the store {directory} was closed; open it again")
+    if "No space left" in told or "Disk quota" in told:
+        return StoreUnavailableError(
+            f"no room is left for {directory}; what was stored before is safe"
+        )
+    return StoreUnavailableError(f"the engine failed in {directory}: {told}")

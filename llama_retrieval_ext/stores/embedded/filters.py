@@ -1,0 +1,81 @@
+"""Clauses written as the embedded engine's filters."""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from qdrant_edge import (
+    FieldCondition,
+    Filter,
+    HasIdCondition,
+    HasVectorCondition,
+    IsEmptyCondition,
+    IsNullCondition,
+    MatchAny,
+    MatchSubstring,
+    MatchValue,
+    NestedCondition,
+    RangeFloat,
+)
+
+from llama_retrieval_ext.stores.qdrant_common.filters import (
+    Clause,
+    Contains,
+    Equals,
+    Group,
+    HasId,
+    IsEmpty,
+    Within,
+)
+
+# What the engine's own filters are declared to hold.
+_Part: TypeAlias = (
+    FieldCondition
+    | IsEmptyCondition
+    | IsNullCondition
+    | HasIdCondition
+    | HasVectorCondition
+    | NestedCondition
+    | Filter
+)
+
+EVERYTHING: Final = Filter()
+
+
+def as_edge_filter(clause: Clause) -> Filter:
+    """The engine's filter for a clause."""
+    part = _part(clause)
+    return part if isinstance(part, Filter) else Filter(must=[part])
+
+
+def filter_of(clause: Clause | None) -> Filter | None:
+    """The engine's filter for a clause, if there is one."""
+    return None if clause is None else as_edge_filter(clause)
+
+
+def _part(clause: Clause) -> _Part:
+    match clause:
+        case Group(every, some, no):
+            return Filter(must=_each(every), should=_each(some), must_not=_each(no))
+        case HasId(ids):
+            return HasIdCondition(set(ids))
+        case IsEmpty(field):
+            return IsEmptyCondition(field)
+        case _:
+            return _of_field(clause)
+
+
+def _of_field(clause: Within | Contains | Equals) -> FieldCondition:
+    match clause:
+        case Within(field, gt, gte, lt, lte):
+            return FieldCondition(field, range=RangeFloat(gt=gt, gte=gte, lt=lt, lte=lte))
+        case Contains(field, text):
+            return FieldCondition(field, match=MatchSubstring(text))
+        case Equals(field, texts):
+            one = len(texts) == 1
+            return FieldCondition(
+                field, match=MatchValue(texts[0]) if one else MatchAny(list(texts))
+            )
+
+
+def _each(clauses: Sequence[Clause]) -> list[_Part] | None:
+    return [_part(clause) for clause in clauses] or None

@@ -1,0 +1,264 @@
+"""Adds nodes to a store: all of a call are checked first, then they are written in batches.
+
+Gives back the disk space of nodes that were deleted or replaced.
+
+The engine only marks them. Its own ``optimize`` holds Python's global lock for as long as it runs,
+and builds a graph that makes searches inexact; nodes that are copied to a new shard, a batch at a
+time, do neither.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+from qdrant_edge import (
+    CountRequest,
+    EdgeShard,
+    FloatIndexParams,
+    KeywordIndexParams,
+    Point,
+    Record,
+    ScrollRequest,
+    SparseVector,
+    UpdateOperation,
+)
+
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
+from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
+from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.qdrant_common.filters import Clause
+from llama_retrieval_ext.stores.qdrant_common.points import (
+    DOC,
+    LIST,
+    LONGEST_VALUE,
+    META,
+    MOST_FIELDS,
+    NODE,
+    USUAL_LENGTH,
+    Batch,
+    Payload,
+    checked,
+    mean_length,
+    path,
+    point_id,
+)
+
+# The engine holds Python's global lock while it takes points over: some milliseconds for these.
+BATCH: Final = 256
+# A node is written to the log and to the storage, and its metadata also to indexes.
+_COPIES: Final = 3
+_DELETION: Final = 1024
+
+
+def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
+    """Add nodes, or replace those with the same id; of several with one id the last counts.
+
+    Args:
+        directory: Of the store.
+        nodes: Each with its embedding.
+        min_free: Bytes that must be left on the disk.
+
+    Raises:
+        ConfigurationError: A node has no embedding or a broken one, or cannot be stored; nothing
+            was written.
+        DimensionMismatchError: A node has an embedding of another dimension; nothing was written.
+        StoreUnavailableError: There is no room for the next batch, or the engine failed.
+    """
+    unique = list({node.node_id: node for node in nodes}.values())
+    if not unique:
+        return
+    batches = checked(unique, size=BATCH, manifest=directory.manifest, where=directory.path)
+    dimension, average = len(batches[0].vectors[0]), mean_length(batches)
+    with directory.lock:
+        check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
+        directory.establish(dimension=dimension, average_length=average)
+        for batch in batches:
+            check_room(directory.path, needed=_written_bytes(batch) + min_free)
+            _write(directory, batch)
+
+
+def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
+    """Delete the points that match.
+
+    Raises:
+        StoreUnavailableError: There is not even room for that, or the engine failed.
+    """
+    deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
+    with directory.lock:
+        check_room(directory.path, needed=SOME_BYTES)
+        directory.change(lambda shard: _update(directory, shard, deletion), size_bytes=_DELETION)
+
+
+def _write(directory: StoreDirectory, batch: Batch) -> None:
+    average = directory.manifest.average_length or USUAL_LENGTH
+    points = [
+        Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
+        for ready in batch.ready(average_length=average)
+    ]
+    insertion = UpdateOperation.upsert_points(points)
+
+    def write(shard: EdgeShard) -> None:
+        FieldIndexes(shard).cover(batch.payloads)
+        _update(directory, shard, insertion, new=len(points))
+
+    directory.change(write, size_bytes=_written_bytes(batch))
+
+
+def _update(
+    directory: StoreDirectory, shard: EdgeShard, operation: UpdateOperation, *, new: int = 0
+) -> None:
+    before = shard.info().points_count
+    shard.update(operation)
+    if shard.info().points_count != before + new:  # something was deleted or replaced
+        directory.inexact = True
+
+
+def _written_bytes(batch: Batch) -> int:
+    return _COPIES * batch.size_bytes
+
+
+_PAGE: Final = 1024
+
+
+def matching_nodes(
+    shard: EdgeShard, clause: Clause | None, *, order: Sequence[str] | None
+) -> list[BaseNode]:
+    """Every node that matches, with its embedding.
+
+    Args:
+        shard: Where.
+        clause: What they match; None for all.
+        order: Node ids in the order wanted; None for ascending ids.
+    """
+    nodes: dict[str, BaseNode] = {}
+    offset, wanted = None, filter_of(clause)
+    while True:
+        request = ScrollRequest(
+            offset=offset,
+            limit=_PAGE,
+            filter=wanted,
+            with_payload=True,
+            with_vector=[DENSE],
+        )
+        records, offset = shard.scroll(request)
+        nodes |= {node.node_id: node for node in map(_node, records)}
+        if offset is None:
+            break
+    ids = sorted(nodes) if order is None else dict.fromkeys(order)
+    return [nodes[node_id] for node_id in ids if node_id in nodes]
+
+
+def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
+    """How many nodes match."""
+    return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
+
+
+def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
+    """The embeddings of nodes by id, without those that are not there."""
+    by_point = {point_id(node_id): node_id for node_id in node_ids}
+    records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
+    vectors = {record.id: record.vector for record in records}
+    return {
+        node_id: vector[DENSE]  # type: ignore[misc]  # a plain list by this name
+        for point, node_id in by_point.items()
+        if isinstance(vector := vectors.get(point), dict)
+    }
+
+
+def _node(record: Record) -> BaseNode:
+    payload, vectors = record.payload or {}, record.vector
+    node = node_from_text(payload[NODE])
+    if isinstance(vectors, dict):
+        node.embedding = vectors[DENSE]  # type: ignore[assignment]  # a plain list by this name
+    return node
+
+
+class FieldIndexes:
+    """Makes an index for each field when it is first seen, for the type it then has.
+
+    Args:
+        shard: The engine's shard; it remembers by itself which indexes it has.
+    """
+
+    def __init__(self, shard: EdgeShard) -> None:
+        self._shard = shard
+        # The engine writes a path with as few quotes as it can.
+        self._indexed = {name.replace('"', "") for name in shard.info().payload_schema}
+        self._seen: dict[str, set[str]] = {META: set(), LIST: set()}
+
+    def cover(self, payloads: Iterable[Payload]) -> None:
+        """Make the indexes for what these payloads are the first to have."""
+        for payload in payloads:
+            if DOC in payload and DOC not in self._indexed:
+                self._make(DOC, DOC, KeywordIndexParams())
+            for group, seen in self._seen.items():
+                fields = payload.get(group)
+                if isinstance(fields, dict) and not fields.keys() <= seen:
+                    self._consider(group, fields)
+
+    def _consider(self, group: str, fields: Mapping[str, object]) -> None:
+        for key, value in fields.items():
+            if key in self._seen[group] or value == {}:
+                continue  # {} stands for what cannot be filtered by, and says nothing of the type
+            self._seen[group].add(key)
+            name = f"{group}.{key}"
+            if name not in self._indexed and len(self._indexed) < MOST_FIELDS and _fits(key, value):
+                self._make(name, path(group, key), _index_for(key, value))
+
+    def _make(self, name: str, where: str, index: KeywordIndexParams | FloatIndexParams) -> None:
+        self._shard.update(UpdateOperation.create_field_index(where, index))
+        self._indexed.add(name)
+
+
+def _index_for(key: str, value: object) -> KeywordIndexParams | FloatIndexParams:
+    if isinstance(value, int | float):
+        return FloatIndexParams()
+    return KeywordIndexParams(is_tenant=True if key in {TENANT_KEY, KB_KEY} else None)
+
+
+def _fits(key: str, value: object) -> bool:
+    too_long = isinstance(value, str) and len(value) > LONGEST_VALUE
+    return not too_long and '"' not in key and "\\" not in key
+
+
+def compact(directory: StoreDirectory, *, min_free: int) -> int:
+    """Copy the nodes that there are to a new shard, and remove the old one.
+
+    Searches go on meanwhile; who writes waits, about 0.1 ms a node.
+
+    Args:
+        directory: Of the store.
+        min_free: Bytes that must be left on the disk, beside those of the copy.
+
+    Returns:
+        How many bytes fewer the directory takes; 0 where there was nothing to gain.
+
+    Raises:
+        StoreUnavailableError: There is no room for the copy, or the engine failed; nothing has
+            changed.
+    """
+    with directory.lock:
+        before = bytes_on_disk(directory.path)
+        nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
+        check_room(directory.path, needed=before + min_free if nodes else SOME_BYTES)
+        directory.rebuild(_copy)
+        return max(0, before - bytes_on_disk(directory.path))
+
+
+def _copy(old: EdgeShard, new: EdgeShard) -> None:
+    for name, index in old.info().payload_schema.items():
+        if index.params is not None:
+            new.update(UpdateOperation.create_field_index(name, index.params))
+    following = None
+    while True:
+        records, following = old.scroll(
+            ScrollRequest(limit=BATCH, offset=following, with_payload=True, with_vector=True)
+        )
+        points = [Point(each.id, each.vector or {}, each.payload) for each in records]
+        if points:
+            new.update(UpdateOperation.upsert_points(points))
+        if following is None:
+            return

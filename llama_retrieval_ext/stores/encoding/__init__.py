@@ -1,0 +1,1 @@
+"""Nodes, vectors and values as engines store them."""

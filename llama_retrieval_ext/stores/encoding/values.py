@@ -1,0 +1,142 @@
+"""Numbers as strings that sort as the numbers do, and equal each other when the numbers do."""
+
+import json
+import math
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Final
+
+from llama_index.core.schema import BaseNode, MetadataMode
+
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_of_node
+
+# Below the smallest exponent of a float, -1074.
+_OFFSET: Final = 2000
+_DIGITS: Final = 4
+_MOST: Final = 1024  # filters hold nothing of 2**1024 or more: all of that is one
+_COMPLEMENT: Final = str.maketrans("0123456789abcdef", "fedcba9876543210")
+_ZERO: Final = "b"
+_ENDLESS: Final = {1: "cg", -1: "a "}
+
+
+def number_term(number: float) -> str:
+    """A string for a number; NaN is none.
+
+    Whole numbers and those with a fraction stand in one order, with no loss: sign, exponent, digits
+    of the mantissa in base 16. A negative number has the digits of the positive one turned round.
+
+    Args:
+        number: Not NaN. From 2**1024 on, all are as infinity.
+
+    Examples:
+        >>> number_term(3) == number_term(3.0) != number_term(2**53 + 1) != number_term(2**53)
+        True
+        >>> numbers = [-math.inf, -(2**70), -3, -2.5, -1e-300, 0, 5e-324, 0.1, 2, 2**53 + 1, 1e300]
+        >>> sorted(numbers[::-1], key=number_term) == numbers
+        True
+
+    """
+    if number == 0:
+        return _ZERO
+    sign = 1 if number > 0 else -1
+    if isinstance(number, float) and math.isinf(number):
+        return _ENDLESS[sign]
+    numerator, denominator = abs(number).as_integer_ratio()
+    # The denominator of a float is a power of two.
+    exponent = numerator.bit_length() - denominator.bit_length()
+    if exponent >= _MOST:
+        return _ENDLESS[sign]
+    told = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
+    # "~" after every digit: of two negative numbers the one with more digits is the smaller.
+    return f"c{told}" if sign > 0 else f"a{told.translate(_COMPLEMENT)}~"
+
+
+def _mantissa(numerator: int) -> str:
+    """The binary digits behind the first, in base 16, without zeros at the end."""
+    bits = numerator.bit_length() - 1
+    fraction = numerator - (1 << bits)
+    pad = -bits % 4
+    digits = (bits + pad) // 4
+    return f"{fraction << pad:0{digits}x}".rstrip("0") if digits else ""
+
+
+# To the private characters at the end of Unicode, which nobody uses: one to one, so that equal
+# strings stay equal, others stay different, and a part stays a part.
+_STAND_INS: Final = {0xD800 + i: 0x10D800 + i for i in range(0x800)}
+
+
+def utf8_safe(text: str) -> str:
+    r"""The text itself, or one with stand-ins for its lone surrogates.
+
+    Examples:
+        >>> utf8_safe("a\ud800") == "a\U0010d800"
+        True
+
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.translate(_STAND_INS)
+    return text
+
+
+def all_utf8_safe(values: Mapping[str, object]) -> dict[str, object]:
+    """The same for every string in nested dicts and lists, keys included."""
+    return {utf8_safe(key): _safe(value) for key, value in values.items()}
+
+
+def _safe(value: object) -> object:
+    match value:
+        case str():
+            return utf8_safe(value)
+        case dict():
+            return all_utf8_safe(value)
+        case list():
+            return [_safe(part) for part in value]
+        case _:
+            return value
+
+
+# Characters of every key.
+KEY_LENGTH: Final = 32
+
+
+def document_key(node: BaseNode) -> str:
+    """A text that the nodes of a source have in common, and others have not.
+
+    A node without a source is one by itself. Nodes that older versions wrote have one for each
+    document, which is a part of a source.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> alone = TextNode(id_="n1")
+        >>> document_key(alone) == document_key(alone) != document_key(TextNode(id_="n2"))
+        True
+
+    """
+    identity = source_of_node(node) or (node.node_id,)
+    return blake2b(json.dumps(identity).encode(), digest_size=KEY_LENGTH // 2).hexdigest()
+
+
+_SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
+
+
+def keyword_text(node: BaseNode) -> str:
+    r"""What an embedding model would see of a node, without the ids of its tenant and base.
+
+    So a title in the metadata is found, and ``excluded_embed_metadata_keys`` counts here, too.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> keyword_text(TextNode(text="25 days", metadata={"title": "Leave", "tenant_id": "acme"}))
+        'title: Leave\n\n25 days'
+
+    """
+    shown = set(node.metadata).difference(node.excluded_embed_metadata_keys)
+    if shown.isdisjoint(_SCOPE_KEYS):
+        return node.get_content(MetadataMode.EMBED)
+    hidden = [*node.excluded_embed_metadata_keys, *_SCOPE_KEYS]
+    bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
+    return bare.get_content(MetadataMode.EMBED)

@@ -1,0 +1,162 @@
+"""What engines fuse by themselves, and whether a fusion of ours is among it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.formulas.weighted_sum import proportions
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+
+# The legs of a hybrid search, as weights and scales name them.
+LEGS: Final = ("vector", "keyword")
+_MOST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeFusion:
+    """A fusion that an engine computes by the formula of ours; what is like it only is not one.
+
+    Attributes:
+        kind: Our class with that formula.
+        scales: How it scales the scores of vector and of keyword search; None where it goes by
+            rank.
+        least_k: The smallest constant that a fusion by rank can have there.
+        most_k: The largest; it is a whole number.
+        equal_weights: Whether both legs must weigh the same.
+        whole_keyword_leg: Whether the engine counts the keyword score of all that share a term,
+            where our fusion looks at the best candidates only.
+    """
+
+    kind: type[Fusion]
+    scales: tuple[Normalisation, Normalisation] | None = None
+    least_k: int = 0
+    most_k: int = _MOST
+    equal_weights: bool = False
+    whole_keyword_leg: bool = False
+
+    def is_as(self, fusion: Fusion, weights: Sequence[float]) -> bool:
+        """Whether the engine gives what a fusion gives with these weights of the legs.
+
+        Args:
+            fusion: Any fusion; of a subclass only if the formula is that of the class.
+            weights: One a leg.
+        """
+        formula = type(fusion)
+        if not isinstance(fusion, self.kind) or formula.shares is not self.kind.shares:
+            return False
+        if formula.combine is not self.kind.combine or min(weights) <= 0:
+            return False
+        if self.equal_weights and len(set(weights)) > 1:
+            return False
+        if isinstance(fusion, RRF):
+            return self.least_k <= fusion.k <= self.most_k and float(fusion.k).is_integer()
+        return isinstance(fusion, WeightedSum) and scales_of(fusion) == self.scales
+
+    def __str__(self) -> str:
+        parts = []
+        if self.scales is not None:
+            vector, keyword = self.scales
+            both = f"{{'vector': {vector!r}, 'keyword': {keyword!r}}}"
+            parts.append(f"normalise={vector!r}" if vector is keyword else f"normalise={both}")
+        elif (self.least_k, self.most_k) != (0, _MOST):
+            parts.append(f"k=a whole number from {self.least_k} to {self.most_k}")
+        else:
+            parts.append("k=a whole number")
+        weights = "equal weights" if self.equal_weights else "any weights above 0"
+        return f"{self.kind.__name__}({', '.join(parts)}) with {weights}"
+
+
+@dataclass(frozen=True, slots=True)
+class FusedSearch:
+    """How an engine is to fuse.
+
+    Attributes:
+        fusion: One that it has natively.
+        weights: Of vector and of keyword search, each above 0.
+        candidates: How many hits of each search the fusion looks at.
+    """
+
+    fusion: Fusion
+    weights: tuple[float, float]
+    candidates: int
+
+    @property
+    def by_rank(self) -> RRF | None:
+        """The fusion, if it is one by rank."""
+        return self.fusion if isinstance(self.fusion, RRF) else None
+
+    @property
+    def proportions(self) -> tuple[float, float]:
+        """Each weight as a part of both, as a weighted sum takes it."""
+        vector, keyword = proportions(self.weights)
+        return vector, keyword
+
+    @property
+    def scales(self) -> tuple[Normalisation, Normalisation] | None:
+        """The scales of a weighted sum; None for other fusions."""
+        return scales_of(self.fusion) if isinstance(self.fusion, WeightedSum) else None
+
+    @property
+    def lines(self) -> tuple["Line", "Line"]:
+        """What each search adds for a raw score, if its scale moves and stretches it only."""
+        vector, keyword = self.scales or (Normalisation.NONE, Normalisation.NONE)
+        return (
+            _line(vector, self.proportions[0]),
+            _line(keyword, self.proportions[1]),
+        )
+
+
+class Line(NamedTuple):
+    """Slope times a score, plus the intercept."""
+
+    slope: float
+    intercept: float
+
+    @property
+    def root(self) -> float:
+        """The score that adds nothing, as what was not found does."""
+        return -self.intercept / self.slope
+
+
+def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
+    """The scales of vector and of keyword search.
+
+    Raises:
+        ConfigurationError: The fusion has scales by name, and none for one of them.
+    """
+    vector, keyword = LEGS
+    return fusion.scale_of(vector), fusion.scale_of(keyword)
+
+
+def check_native(
+    native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: str
+) -> None:
+    """Refuse a fusion that an engine would do otherwise, or not at all.
+
+    Args:
+        native: What the engine fuses by itself.
+        fusion: What is asked for.
+        weights: Of the legs, by name.
+        engine: Its name.
+
+    Raises:
+        UnsupportedModeError: It is not among it.
+    """
+    if any(each.is_as(fusion, [weights[leg] for leg in LEGS]) for each in native):
+        return
+    told = " or ".join(map(str, native))
+    offer = f"use {told}, or leave pushdown out" if native else "leave pushdown out"
+    raise UnsupportedModeError(
+        f"pushdown=True: {engine} does not fuse by {fusion!r} with the weights {dict(weights)}; "
+        f"{offer}: then this package fuses, by any formula and weights, and the hits say what "
+        "either search gave to them"
+    )
+
+
+def _line(scale: Normalisation, weight: float) -> Line:
+    if scale is Normalisation.COSINE:
+        return Line(weight / 2.0, weight / 2.0)
+    return Line(weight, 0.0)

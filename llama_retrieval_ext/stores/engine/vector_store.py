@@ -1,0 +1,412 @@
+"""`EngineStore`: LlamaIndex's vector store, over what an engine of ours is asked."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
+
+from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.errors import ConfigurationError, StoreError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.filters import Condition, parse_filters
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.config import Setup
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The nodes that satisfy all that is given; every node where nothing is.
+
+    Attributes:
+        node_ids: They have one of these ids; none of them if there are no ids.
+        doc_ids: They come from one of these documents.
+        filters: They have such metadata.
+    """
+
+    node_ids: Sequence[str] | None = None
+    doc_ids: Sequence[str] | None = None
+    filters: MetadataFilters | None = None
+
+    @property
+    def condition(self) -> Condition | None:
+        """What the filters mean; None where there are none.
+
+        Raises:
+            InvalidFilterError: They cannot mean anything.
+        """
+        return None if self.filters is None else parse_filters(self.filters)
+
+
+# What LlamaIndex hands over as ``vector_store_kwargs``.
+Options: TypeAlias = Mapping[str, float | None]
+
+MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k"})
+# What LlamaIndex's integrations use.
+_THRESHOLD: Final = 0.5
+_PREFETCH_FACTOR: Final = 4.0
+# More than any engine looks at.
+_MOST_CANDIDATES: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MmrOptions:
+    """How to pick.
+
+    Attributes:
+        lambda_mult: 1 is nearness alone, 0 is diversity alone.
+        candidates: How many of the nearest to pick from.
+    """
+
+    lambda_mult: float
+    candidates: int
+
+    @classmethod
+    def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
+        """What a query and its options say.
+
+        Raises:
+            ConfigurationError: A value is out of range, or two of them contradict each other.
+        """
+        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
+
+
+def _threshold(query: VectorStoreQuery, options: Options) -> float:
+    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
+    if inside is not None and beside is not None and inside != beside:
+        raise ConfigurationError(
+            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
+            "leave one out"
+        )
+    given = inside if beside is None else beside
+    if given is None:
+        return _THRESHOLD
+    if not is_number(given) or not 0.0 <= given <= 1.0:
+        raise ConfigurationError(
+            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
+            f"got {given!r}"
+        )
+    return given
+
+
+def _candidates(options: Options, *, top_k: int) -> int:
+    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
+    if count is not None and factor is not None:
+        raise ConfigurationError(
+            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
+            "to pick from, got both; leave one out"
+        )
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
+            raise ConfigurationError(
+                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
+                f"got {count!r}"
+            )
+        return count
+    factor = _PREFETCH_FACTOR if factor is None else factor
+    if not is_number(factor) or factor < 1:
+        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
+    return int(min(top_k * factor, _MOST_CANDIDATES))
+
+
+T = TypeVar("T")
+
+
+class EngineStore(BasePydanticVectorStore):
+    """A vector store with keyword search, exact filters and real removal.
+
+    An engine says how each thing is done, as a `Call`: blocking, and without a thread if it can.
+    Everything LlamaIndex wants of a store follows from that, in both ways.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    flat_metadata: bool = False
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of the class."""
+        return cls.__name__
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What cuts text into terms."""
+        return self._setup.tokenizer
+
+    @property
+    def distance(self) -> Distance:
+        """How embeddings are compared."""
+        return self._setup.distance
+
+    @property
+    def dimension(self) -> int | None:
+        """Dimension of the embeddings; None while nothing was added."""
+        return self._setup.dimension
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """Add nodes with their embeddings; a node whose id is there already replaces the old one.
+
+        All nodes of a call are checked before the first is written. They go in by batches; when one
+        fails, as for want of room, the batches before it stay.
+
+        Args:
+            nodes: Of several with the same id the last counts.
+            **kwargs: LlamaIndex hands them on; there are none here.
+
+        Returns:
+            The id of each node.
+
+        Raises:
+            ConfigurationError: A node has no embedding, one with a value that is not finite,
+                metadata that has no JSON form, or more than the engine takes; it is named.
+            DimensionMismatchError: An embedding has another dimension than the store.
+            StoreUnavailableError: The engine cannot be reached, has no room, or failed.
+            StoreClosedError: The store was closed.
+        """
+        return self._addition(nodes, kwargs).function()
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+        """`add`, without blocking the event loop."""
+        return await _answer(self._addition(nodes, kwargs))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """Delete the nodes that come from a document.
+
+        Args:
+            ref_doc_id: Its id.
+            **delete_kwargs: LlamaIndex hands them on; there are none here.
+
+        Raises:
+            ConfigurationError: The id is empty.
+        """
+        self._deleted(_of_document(ref_doc_id, delete_kwargs)).function()
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+        """`delete`, without blocking the event loop."""
+        await _answer(self._deleted(_of_document(ref_doc_id, delete_kwargs)))
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """Delete the nodes that have one of the ids and satisfy the filters.
+
+        Args:
+            node_ids: None for any id; an empty list deletes nothing.
+            filters: None for any metadata.
+            **delete_kwargs: LlamaIndex hands them on; there are none here.
+
+        Raises:
+            ConfigurationError: Neither is given.
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        self._deleted(_to_delete(node_ids, filters, delete_kwargs)).function()
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: object,
+    ) -> None:
+        """`delete_nodes`, without blocking the event loop."""
+        await _answer(self._deleted(_to_delete(node_ids, filters, delete_kwargs)))
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """The nodes that have one of the ids and satisfy the filters, with their embeddings.
+
+        Embeddings come back in single precision and, from most engines, with cosine distance at
+        length 1.
+
+        Args:
+            node_ids: None for any id; an empty list gives nothing.
+            filters: None for any metadata.
+
+        Returns:
+            In the order of the ids, missing ones left out; without ids by node id.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        return self._read(Target(node_ids, filters=filters)).function()
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """`get_nodes`, without blocking the event loop."""
+        return await _answer(self._read(Target(node_ids, filters=filters)))
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """How many nodes there are, or satisfy filters.
+
+        Raises:
+            InvalidFilterError: The filters cannot mean anything.
+        """
+        return self._counted(Target(filters=filters)).function()
+
+    def clear(self) -> None:
+        """Delete all nodes. What is added next may have another dimension."""
+        self._cleared().function()
+
+    async def aclear(self) -> None:
+        """`clear`, without blocking the event loop."""
+        await _answer(self._cleared())
+
+    def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
+        """What a query finds, best first; in mode MMR in the order picked.
+
+        HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
+        ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
+        normalised scores. Nodes come without embeddings.
+
+        Args:
+            query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH and HYBRID, or MMR where the
+                engine has it. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``,
+                which LlamaIndex's retriever always sends, restricts nothing.
+            **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
+
+        Raises:
+            UnsupportedModeError: Another mode.
+            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
+            UnsupportedFilterError: The engine cannot evaluate the filters.
+            DimensionMismatchError: The embedding has another dimension than the store.
+        """
+        return self._found(query, kwargs).then(_result).function()
+
+    async def aquery(
+        self, query: VectorStoreQuery, **kwargs: float | None
+    ) -> VectorStoreQueryResult:
+        """`query`, without blocking the event loop."""
+        return await _answer(self._found(query, kwargs).then(_result))
+
+    def persist(self, persist_path: str = "", fs: object = None) -> None:
+        """Nothing that had to be called: what `add` has taken is stored."""
+
+    def describe(self) -> dict[str, object]:
+        """Where the store is and how it is set up; never a secret."""
+        return {
+            **self._place(),
+            "dimension": self.dimension,
+            "distance": self.distance,
+            "tokenizer": self.tokenizer.to_dict(),
+        }
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store; what is in it stays."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled; LlamaIndex would leave out what cannot be, and keep the rest."""
+        raise self._uncopyable("pickled")
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:  # Any: pydantic's
+        """Refuse to be copied deeply: two objects would close one engine."""
+        raise self._uncopyable("copied")
+
+    def _uncopyable(self, verb: str) -> StoreError:
+        return StoreError(
+            f"{type(self).__name__} has an engine open, and cannot be {verb}, nor can what holds "
+            "it; pass on the URL and call open_store(url) in the other process, or make the "
+            "retriever there: VectorRetriever(url)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _addition(
+        self, nodes: Sequence[BaseNode], options: Mapping[str, object]
+    ) -> Call[list[str]]:
+        _refuse(options, "add")
+        return self._added(nodes).then(lambda _: [node.node_id for node in nodes])
+
+    @property
+    @abstractmethod
+    def _setup(self) -> Setup:
+        """How the store is set up."""
+
+    @abstractmethod
+    def _place(self) -> Mapping[str, object]:
+        """Where the store is, and what else tells it from others."""
+
+    @abstractmethod
+    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        """Add nodes; of several with the same id the last counts."""
+
+    @abstractmethod
+    def _deleted(self, target: Target) -> Call[None]:
+        """Delete the nodes that are meant, which are never all."""
+
+    @abstractmethod
+    def _read(self, target: Target) -> Call[list[BaseNode]]:
+        """The nodes that are meant, with embeddings: in the order of its ids, or by node id."""
+
+    @abstractmethod
+    def _counted(self, target: Target) -> Call[int]:
+        """How many nodes are meant."""
+
+    @abstractmethod
+    def _cleared(self) -> Call[None]:
+        """Delete all nodes, and forget their dimension."""
+
+    @abstractmethod
+    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
+        """What a query finds."""
+
+
+async def _answer(call: Call[T]) -> T:
+    if call.coroutine is None:
+        return await asyncio.to_thread(call.function)
+    return await call.coroutine()
+
+
+def _refuse(options: Mapping[str, object], method: str) -> None:
+    if options:
+        raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+
+
+def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:
+    _refuse(options, "delete")
+    if not ref_doc_id:
+        raise ConfigurationError(f"delete needs the id of a document, got {ref_doc_id!r}")
+    return Target(doc_ids=[ref_doc_id])
+
+
+def _to_delete(
+    node_ids: list[str] | None, filters: MetadataFilters | None, options: Mapping[str, object]
+) -> Target:
+    _refuse(options, "delete_nodes")
+    if node_ids is None and filters is None:
+        raise ConfigurationError(
+            "delete_nodes needs node_ids or filters; to empty the store call clear()"
+        )
+    return Target(node_ids, filters=filters)
+
+
+def _result(found: Sequence[Candidate]) -> VectorStoreQueryResult:
+    return VectorStoreQueryResult(
+        nodes=[each.node for each in found],
+        similarities=[each.score for each in found],
+        ids=[each.node_id for each in found],
+    )

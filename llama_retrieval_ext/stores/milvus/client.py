@@ -1,0 +1,227 @@
+"""`Connection`: a Milvus client whose errors are those of this package.
+
+The files of Milvus Lite that this process has open, so that the last one out lets go of them.
+
+pymilvus runs one server a file in this process and stops it at the interpreter's exit only: until
+then no other process can open the file.
+"""
+
+import contextlib
+import re
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from threading import RLock
+from typing import Final, TypeVar
+
+import grpc
+from pymilvus import MilvusClient
+from pymilvus.exceptions import MilvusException
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.stores.milvus.errors import meaning
+from llama_retrieval_ext.stores.milvus.url import Address
+
+T = TypeVar("T")
+
+# Otherwise a connection that was cut is not tried again for a while, also by who comes new.
+_OPTIONS: Final = {
+    "grpc.use_local_subchannel_pool": 1,
+    "grpc.initial_reconnect_backoff_ms": 100,
+    # Not a pause: how long one attempt to connect may take, at least. Machines are slow at times.
+    "grpc.min_reconnect_backoff_ms": 5000,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
+
+
+class Connection:
+    """Asks one Milvus, from any thread.
+
+    pymilvus's async client is bound to the event loop it was made on, and breaks on the next; so
+    async callers wait in a thread for this one, whose requests leave the interpreter's lock free.
+
+    Args:
+        address: Where.
+
+    Attributes:
+        is_lite: Whether it is Milvus Lite, as a file or as a server.
+
+    Raises:
+        ConfigurationError: The address names an environment variable that is not set, or the server
+            is too old.
+        StoreUnavailableError: It cannot be reached, refuses the credentials, or another process has
+            the file open.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.where = address.where
+        self.timeout_s = address.timeout_s
+        self._client = _opened(address)
+        # Also when the store is garbage, and at the interpreter's exit.
+        self._closer = weakref.finalize(self, _close, self._client, address)
+        try:
+            told = self.ask(lambda client: client.get_server_version(timeout=self.timeout_s))
+            version = str(told)
+            check_version(version, self.where)
+        except BaseException:
+            self.close()
+            raise
+        self.is_lite = is_lite(version)
+
+    @property
+    def client(self) -> MilvusClient:
+        """Pymilvus's own client.
+
+        Raises:
+            StoreClosedError: The store was closed.
+        """
+        if not self._closer.alive:
+            raise StoreClosedError(f"the store at {self.where} was closed; open it again")
+        return self._client
+
+    def ask(self, function: Callable[[MilvusClient], T]) -> T:
+        """What a function gets from the client.
+
+        Raises:
+            StoreClosedError: The store was closed.
+            StoreUnavailableError: Milvus cannot answer.
+            StoreError: It refuses the request.
+        """
+        client = self.client
+        try:
+            return function(client)
+        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+            raise meaning(error, self.where) from error
+        except (AttributeError, ValueError) as error:
+            if self._closer.alive:
+                raise
+            # Another thread closed it meanwhile; pymilvus and grpc then raise these.
+            raise StoreClosedError(
+                f"the store at {self.where} was closed; open it again"
+            ) from error
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        self._closer()
+
+
+def _opened(address: Address) -> MilvusClient:
+    if address.path is None:
+        return _connected(address, address.url)
+    lite_files.acquire(address.path)
+    try:
+        return _connected(address, str(address.path))
+    except BaseException:
+        lite_files.release(address.path)
+        raise
+
+
+def _connected(address: Address, uri: str) -> MilvusClient:
+    token = address.token()
+    try:
+        return MilvusClient(
+            uri,
+            token=token,
+            db_name=address.db_name,
+            timeout=address.timeout_s,
+            dedicated=True,
+            grpc_options=_OPTIONS,
+        )
+    except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+        if address.path is not None:
+            raise StoreUnavailableError(
+                f"Milvus Lite cannot open {address.path}: another process has it open, or it is no "
+                "such file; close it there, or run `milvus-lite server` and name it by URL"
+            ) from error
+        raise meaning(error, address.where) from error
+
+
+def _close(client: MilvusClient, address: Address) -> None:
+    with contextlib.suppress(MilvusException, grpc.RpcError, ValueError):
+        client.close()
+    if address.path is not None:
+        lite_files.release(address.path)
+
+
+class LiteFiles:
+    """Counts who uses a file."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._users: Counter[Path] = Counter()
+
+    def acquire(self, path: Path) -> None:
+        """Use a file; who does releases it, once.
+
+        Raises:
+            MissingDependencyError: Milvus Lite is not installed; servers need none.
+        """
+        if find_spec("milvus_lite") is None:
+            raise MissingDependencyError("Milvus Lite", "milvus")
+        with self._lock:
+            self._users[path] += 1
+
+    def release(self, path: Path) -> None:
+        """Let go of a file; when nobody uses it any more, its server stops."""
+        with self._lock:
+            self._users[path] -= 1
+            if not self._users[path]:
+                del self._users[path]
+                _stop_server(path)
+
+
+def _stop_server(path: Path) -> None:
+    from milvus_lite.server_manager import (  # noqa: PLC0415 - half a second, and for files only
+        server_manager_instance,
+    )
+
+    server_manager_instance.release_server(str(path))
+
+
+# Module state, because a process has one server a file, whoever opens it.
+lite_files: Final = LiteFiles()
+
+
+_LITE: Final = "milvus_lite"
+# The first with BM25. Milvus 2.3 dies of a collection with sparse vectors, which it does not know.
+_OLDEST: Final = (2, 5)
+_NUMBERS: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+def is_lite(version: str) -> bool:
+    """Whether it is Milvus Lite that tells this version."""
+    return version.startswith(_LITE)
+
+
+def check_version(version: str, where: str) -> None:
+    """Nothing, unless a server says that it is too old.
+
+    Args:
+        version: As the server tells it; of one without numbers nothing is known.
+        where: The server, as it may be shown.
+
+    Raises:
+        ConfigurationError: It is.
+
+    Examples:
+        >>> check_version("v2.6.4", "http://db:19530")
+        >>> check_version("v2.3.5-lite", "http://db:19530")
+        Traceback (most recent call last):
+        llama_retrieval_ext.errors.ConfigurationError: Milvus at http://db:19530 is v2.3.5-lite, \
+and must be 2.5 or newer, for keyword search; use a newer server, or a file of Milvus Lite: \
+milvus:./file.db
+
+    """
+    numbers = _NUMBERS.match(version)
+    if not is_lite(version) and numbers and tuple(map(int, numbers.groups())) < _OLDEST:
+        raise ConfigurationError(
+            f"Milvus at {where} is {version}, and must be {'.'.join(map(str, _OLDEST))} or newer, "
+            "for keyword search; use a newer server, or a file of Milvus Lite: milvus:./file.db"
+        )

@@ -1,0 +1,73 @@
+"""Milvus for `stores.opening`: which is imported without pymilvus, so this is not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.milvus.schema import MilvusParams
+from llama_retrieval_ext.stores.milvus.url import parsed_address
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+try:
+    from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("llama_retrieval_ext"):
+        raise
+    raise MissingDependencyError("Milvus", "milvus") from error
+
+
+def open_milvus(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, Any] | None = None,
+) -> MilvusStore:
+    """The store that a URL names.
+
+    Args:
+        url: ``milvus://host:19530/collection``, ``milvuss://`` for TLS, with credentials by
+            ``?token_env=NAME`` or ``?user_env=NAME&password_env=NAME``; or ``milvus:FILE.db``, with
+            ``?collection=NAME``, for Milvus Lite.
+        tokenizer: See `MilvusStore`, as for the others.
+        dim: Dimension of the embeddings.
+        distance: How they are compared.
+        store_params: The fields of `MilvusParams`.
+
+    Raises:
+        ConfigurationError: The URL is not of this form, or a variable is not set.
+        MissingDependencyError: Milvus Lite is not installed.
+        StoreFormatError: The collection was not made by this package.
+        StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
+            has the file open.
+    """
+    return MilvusStore(
+        parsed_address(url),
+        tokenizer=tokenizer,
+        dim=dim,
+        distance=distance,
+        params=MilvusParams.of(store_params or {}),
+    )
+
+
+def is_new(url: str) -> bool:
+    """Whether opening the URL would make files; what is on a server shows when it is opened."""
+    path = parsed_address(url).path
+    return path is not None and not path.exists()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """The backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    if type(store).__module__.startswith("llama_index."):
+        # Who has such a store has paid for its import, which nobody else need.
+        from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
+            ForeignBackend,
+        )
+
+        return ForeignBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+    return MilvusBackend(store) if isinstance(store, MilvusStore) else None

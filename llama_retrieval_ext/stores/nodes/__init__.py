@@ -1,1 +1,0 @@
-"""How nodes are stored, whatever the engine: as text, as terms, as vectors."""

@@ -1,0 +1,237 @@
+"""Opens a store by URL, and finds the backend for whatever a user has."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Final, TypeAlias
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.indices.vector_store.base import VectorStoreIndex
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.stores.embedded.files import is_new
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a retriever over one store works with.
+
+    Attributes:
+        backend: How the store is asked.
+        embed_model: The embedding model that came with it, as with a ``VectorStoreIndex``.
+        objects: What index nodes stand for, by ``index_id``.
+    """
+
+    backend: Backend
+    embed_model: BaseEmbedding | None = None
+    objects: Mapping[str, object] = field(default_factory=dict)
+
+
+@checked_call
+def open_store(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, object] | None = None,
+    must_exist: bool = False,
+) -> EngineStore:
+    """The store that a URL names, opened or created; whoever opens it closes it.
+
+    Args:
+        url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
+            ``qdrant://host:6333/collection``, ``milvus://host:19530/collection`` or
+            ``elasticsearch://host:9200/index``. Credentials are named in the URL's query by the
+            environment variables that hold them.
+        tokenizer: For keyword search; None for what the store has recorded, or the default.
+        distance: How embeddings are compared: ``cosine``, ``dot`` or ``euclid``; None for what the
+            store has recorded, or cosine.
+        store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
+            its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
+            fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``. The embedded
+            engine has none. Those for searches (``search``, ``search_params``, ``num_candidates``)
+            count for this object; of a collection that is there, the others must be what it was
+            made with, or be left out.
+        must_exist: Whether it is an error if there is no store; nothing is created then.
+
+    Raises:
+        ConfigurationError: The URL names no engine, the engine has no such setting, the collection
+            was made with another, or there is none and it must exist.
+        StoreFormatError: The directory holds something else.
+        StoreUnavailableError: The engine cannot be reached, or another process has the directory.
+        MissingDependencyError: The engine's extra is not installed.
+
+    Examples:
+        >>> with open_store("embedded::memory:") as store:
+        ...     store.count()
+        0
+
+    """
+    check_url(url)
+    scheme, _, place = url.partition(":")
+    _check_host(scheme, place)
+    if place and scheme == _EMBEDDED:
+        if store_params:
+            raise ConfigurationError(
+                f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
+                "leave store_params out"
+            )
+        if must_exist and is_new(place):
+            raise _missing(url)
+        return EmbeddedVectorStore(place, tokenizer=tokenizer, distance=distance)
+    if place and scheme in _SERVERS:
+        opening, extra = _opening_of(_SERVERS[scheme])
+        if must_exist and opening.is_new(url):
+            raise _missing(url)
+        opened: EngineStore = getattr(opening, f"open_{extra}")(
+            url, tokenizer=tokenizer, distance=distance, store_params=store_params
+        )
+        if must_exist and opened.dimension is None:  # these engines record it with the collection
+            opened.close()
+            raise _missing(url)
+        return opened
+    schemes = (_EMBEDDED, *_SERVERS)
+    near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
+    advice = f"; did you mean {near[0]}:...?" if near else "."
+    raise ConfigurationError(
+        f"{url!r} names no store{advice} A URL begins with one of {', '.join(schemes)}, as in "
+        "embedded:./directory or qdrant://host:6333/collection"
+    )
+
+
+_EMBEDDED: Final = "embedded"
+# Scheme by engine; the engine names its sub-package here, its function to open, and its extra.
+_SERVERS: Final[Mapping[str, str]] = {
+    "qdrant": "qdrant",
+    "qdrants": "qdrant",
+    "milvus": "milvus",
+    "milvuss": "milvus",
+    "elasticsearch": "elasticsearch",
+    "elasticsearchs": "elasticsearch",
+}
+
+
+def _missing(url: str) -> ConfigurationError:
+    """The error for a store that must exist and does not."""
+    if ":memory:" in url:
+        return ConfigurationError(
+            f"{url} is in memory: each time it is opened it is another, empty store; open it once "
+            f"with open_store({url!r}), add nodes, and pass that store"
+        )
+    return ConfigurationError(
+        f"there is no store at {url}, and reading does not create one; check the URL, or fill the "
+        f"store first: open_store({url!r}).add(nodes), or llama-retrieval ingest PATH --kb {url}"
+    )
+
+
+def _check_host(scheme: str, place: str) -> None:
+    """Refuse a folder behind ``//``: what stands there is a host, and would be one named "."."""
+    folder = place.removeprefix("//")
+    is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
+    if folder != place and is_folder and scheme in (_EMBEDDED, *_SERVERS):
+        raise ConfigurationError(
+            f"'{scheme}:{place}' names a folder as if it were a host; write {scheme}:{folder}"
+        )
+
+
+def _opening_of(engine: str) -> tuple[ModuleType, str]:
+    """The module that opens an engine's stores, imported when first asked for.
+
+    Raises:
+        MissingDependencyError: Its extra is not installed.
+    """
+    try:
+        return import_module(f"llama_retrieval_ext.stores.{engine}.open"), engine
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("llama_retrieval_ext"):
+            raise
+        raise MissingDependencyError(engine.capitalize(), engine) from error
+
+
+def check_url(url: str) -> None:
+    """Nothing, if it can be a URL.
+
+    Raises:
+        ConfigurationError: It is no text, or text that no file and no host can be called.
+    """
+    if not isinstance(url, str) or "\0" in url:
+        raise ConfigurationError(f"a store is named by a URL, got {url!r}; write 'embedded:./kb'")
+
+
+def source_of(storage: Storage) -> Source:
+    """The backend for what a user has, and the embedding model if it brings one.
+
+    Args:
+        storage: The URL of a store that exists, a LlamaIndex vector store, a
+            ``VectorStoreIndex``, or a backend.
+
+    Raises:
+        ConfigurationError: It is none of these, or there is no store at the URL.
+    """
+    if isinstance(storage, str):
+        return Source(backend_for(open_store(storage, must_exist=True)))
+    if isinstance(storage, VectorStoreIndex):
+        backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
+        # LlamaIndex has no public way to ask an index for these two.
+        return Source(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
+    if isinstance(storage, BasePydanticVectorStore):
+        return Source(backend_for(storage))
+    if isinstance(storage, Backend):
+        return Source(storage)
+    raise ConfigurationError(
+        f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}; "
+        "a KnowledgeBase makes its retrievers itself: kb.retriever('hybrid')"
+    )
+
+
+def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None) -> Backend:
+    """The backend of a store: its engine's own, or the generic one."""
+    if isinstance(store, EmbeddedVectorStore):
+        return EmbeddedBackend(store)
+    engine = _engine_of(store)
+    if engine is not None:
+        opening, _ = _opening_of(engine)
+        found: Backend | None = opening.backend_of(store)
+        if found is not None:
+            return found
+    return GenericBackend(store, lookup=None if store.stores_text else lookup)
+
+
+def _engine_of(store: BasePydanticVectorStore) -> str | None:
+    """The engine whose package, ours or LlamaIndex's, a store's class comes from."""
+    homes = [kind.__module__ for kind in type(store).__mro__]
+    return next(
+        (
+            engine
+            for engine in sorted(set(_SERVERS.values()))
+            for home in homes
+            if home.startswith(
+                (f"llama_retrieval_ext.stores.{engine}.", f"llama_index.vector_stores.{engine}")
+            )
+        ),
+        None,
+    )
+
+
+def _node_lookup(index: VectorStoreIndex) -> Lookup:
+    def lookup(ids: Sequence[str]) -> dict[str, BaseNode]:
+        names = index.index_struct.nodes_dict
+        own_ids = {id_: names.get(id_, id_) for id_ in ids}
+        nodes = index.docstore.get_nodes(list(own_ids.values()), raise_error=False)
+        known = {node.node_id: node for node in nodes}
+        return {id_: known[own_id] for id_, own_id in own_ids.items() if own_id in known}
+
+    return lookup

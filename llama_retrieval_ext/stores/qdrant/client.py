@@ -1,0 +1,345 @@
+"""`Connection`: the clients of one store, asked by threads or on an event loop alike."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary, finalize
+
+from qdrant_client import AsyncQdrantClient, QdrantClient
+from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
+from qdrant_client.local.qdrant_local import QdrantLocal
+
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.qdrant.errors import meaning
+from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Call a method of the client; the talk gets what it returns, or its error as one of ours.
+
+    Attributes:
+        method: Its name, the same for the sync and the async client.
+        arguments: What it is called with, by name.
+    """
+
+    method: str
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Compute something that takes a while; the talk gets the result."""
+
+    function: Callable[[], Any]  # whatever it computes
+
+
+# What a request answers depends on the method, which a generator's send type cannot say.
+Talk: TypeAlias = Generator[Request | Work, Any, T_co]
+
+
+T = TypeVar("T")
+
+# Local mode is not made for threads. Several stores may share one client; it has one lock.
+_locks: Final[WeakKeyDictionary[object, RLock]] = WeakKeyDictionary()
+_locks_lock: Final = RLock()
+
+
+class Connection:
+    """Carries out talks with a Qdrant.
+
+    Args:
+        client: The sync client; None where there is only an async one.
+        aclient: The async client; None to let async callers wait in a thread.
+        where: The store, for messages; never a secret.
+    """
+
+    def __init__(
+        self, client: QdrantClient | None, aclient: AsyncQdrantClient | None, *, where: str
+    ) -> None:
+        self.where = where
+        inner = getattr(client if client is not None else aclient, "_client", None)
+        self.is_local = isinstance(inner, QdrantLocal | AsyncQdrantLocal)
+        # Local mode multiplies matrices, whose last digits depend on where in memory they lie.
+        self.grain = 1e-6 if self.is_local else 0.0
+        # There a question costs the same whatever its limit.
+        self.slack = 50 if self.is_local else 0
+        self.real_async = aclient is not None and not self.is_local
+        self._client = client
+        self._aclient = aclient
+        self._lock = _lock_of(inner) if self.is_local else None
+        self._by_loop = LoopClients(lambda: AsyncQdrantClient(**_options(aclient)))
+
+    def named(self, where: str) -> "Connection":
+        """The same clients, for another store."""
+        return Connection(self._client, self._aclient, where=where)
+
+    def call(self, talk: Callable[[], Talk[T]]) -> Call[T]:
+        """What a plan yields to have a talk carried out."""
+        coroutine = (lambda: self.aask(talk())) if self.real_async else None
+        return Call(lambda: self.ask(talk()), coroutine)
+
+    def ask(self, talk: Talk[T]) -> T:
+        """Carry out a talk; blocks."""
+        try:
+            wanted = next(talk)
+            while True:
+                try:
+                    answer = self._answer(wanted)
+                except Exception as error:  # noqa: BLE001 - the talk decides what it means
+                    wanted = talk.throw(self._meant(error))
+                else:
+                    wanted = talk.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+    async def aask(self, talk: Talk[T]) -> T:
+        """Carry out a talk on the running event loop, which it never blocks."""
+        if not self.real_async:
+            return await asyncio.to_thread(self.ask, talk)
+        try:
+            wanted = next(talk)
+            while True:
+                try:
+                    answer = await self._aanswer(wanted)
+                except Exception as error:  # noqa: BLE001 - the talk decides what it means
+                    wanted = talk.throw(self._meant(error))
+                else:
+                    wanted = talk.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+    def close_async(self) -> None:
+        """Close the clients of event loops."""
+        self._by_loop.close()
+
+    def _answer(self, wanted: Request | Work) -> object:
+        if isinstance(wanted, Work):
+            return wanted.function()
+        if self._lock is None:
+            return _called(self._sync_client(), wanted)
+        with self._lock:
+            if self._client is not None:
+                return _called(self._client, wanted)
+            return _finished(_called(self._aclient, wanted))
+
+    async def _aanswer(self, wanted: Request | Work) -> object:
+        if isinstance(wanted, Work):
+            return await asyncio.to_thread(wanted.function)
+        return await _called(await self._by_loop.of_this_loop(), wanted)
+
+    def _sync_client(self) -> QdrantClient:
+        if self._client is None:
+            self._client = QdrantClient(**_options(self._aclient))
+            finalize(self, self._client.close)  # who has made the other does not know of this one
+        return self._client
+
+    def _meant(self, error: Exception) -> Exception:
+        meant = meaning(error, self.where)
+        if meant is not error:
+            meant.__cause__ = error
+        return meant
+
+
+def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
+    options: dict[str, Any] = client.init_options if client is not None else {}
+    # Whoever made the client has been told about the server's version.
+    return {**options, "check_compatibility": False}
+
+
+def _called(client: object, request: Request) -> Any:  # noqa: ANN401 - as the method says
+    return getattr(client, request.method)(**request.arguments)
+
+
+def _finished(coroutine: Coroutine[None, None, T]) -> T:
+    """The result of a coroutine of local mode, which never waits for anything."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every coroutine
+    raise RuntimeError("qdrant-client's local mode waits for something; use a sync client")
+
+
+def _lock_of(local: object) -> RLock:
+    with _locks_lock:
+        return _locks.setdefault(local, RLock())
+
+
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """A local client and how many use it; when nobody does, it is closed."""
+
+    client: QdrantClient
+    users: int = 0
+
+
+class LocalClients:
+    """The directories this process has open: Qdrant's local mode opens each only once.
+
+    A notebook cell that opens a store is run again and again. The garbage collector releases stores
+    at any line of any thread; therefore the lock is reentrant.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Know of none: a forked child can use nothing of what its parent has open."""
+        self._lock = RLock()
+        self._open: dict[Path, _Shared] = {}
+
+    def acquire(self, path: str) -> tuple[QdrantClient, Callable[[], None]]:
+        """The client of a directory, and what releases it."""
+        real = Path(path).expanduser().resolve()
+        with self._lock:
+            if real not in self._open:
+                client = QdrantClient(path=str(real), force_disable_check_same_thread=True)
+                self._open[real] = _Shared(client)
+            shared = self._open[real]
+            shared.users += 1
+        return shared.client, lambda: self._release(real, shared)
+
+    def _release(self, real: Path, shared: _Shared) -> None:
+        with self._lock:
+            shared.users -= 1
+            if shared.users == 0:
+                del self._open[real]
+                shared.client.close()
+
+
+# Module state, because a process can have a directory open once, whoever opens it.
+local_clients: Final = LocalClients()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=local_clients.forget)
+
+
+def connected(address: Address) -> tuple[Connection, QdrantClient, Callable[[], None]]:
+    """A connection to an address, its sync client, and what closes it.
+
+    Raises:
+        ConfigurationError: The environment variable for the key is not set.
+        StoreUnavailableError: Another process has the directory open.
+    """
+    where = str(address)
+    try:
+        client, close = _local(address.path) if address.path is not None else _remote(address)
+    except Exception as error:
+        meant = meaning(error, where)
+        if meant is error:
+            raise
+        raise meant from error
+    aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
+    connection = Connection(client, aclient, where=where)
+
+    def close_all() -> None:
+        connection.close_async()
+        close()
+
+    return connection, client, close_all
+
+
+def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
+    if path == MEMORY:
+        client = QdrantClient(MEMORY)
+        return client, client.close
+    return local_clients.acquire(path)
+
+
+def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
+    key = address.api_key()
+    # The client warns of keys that go unencrypted; on this machine nobody else can read them.
+    quiet = key is not None and urlsplit(address.url or "").hostname in _LOOPBACK
+    client = QdrantClient(
+        url=address.url,
+        port=None,
+        api_key=None if quiet else key,
+        headers={"api-key": key} if quiet and key is not None else None,
+        timeout=address.timeout_s,
+        prefer_grpc=address.prefer_grpc,
+        check_compatibility=False,  # it warns, from a thread; what depends on the version asks
+    )
+    return client, client.close
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+class LoopClients(Generic[C]):
+    """Makes a client when a loop first asks, and closes it before the loop is closed.
+
+    The connections that a client keeps open belong to the loop they were made on: a client that
+    outlives its loop can neither use nor close them.
+
+    Args:
+        make: Makes a client.
+
+    Examples:
+        >>> class Client:
+        ...     async def close(self):
+        ...         print("closed")
+        >>> clients = LoopClients(Client)
+        >>> async def ask():
+        ...     return await clients.of_this_loop() is await clients.of_this_loop()
+        >>> asyncio.run(ask())
+        closed
+        True
+
+    """
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make = make
+        self._kept: dict[asyncio.AbstractEventLoop, tuple[C, AsyncGenerator[None, None]]] = {}
+
+    async def of_this_loop(self) -> C:
+        """The client of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._kept:
+            self._forget_the_closed()
+            client = self._make()
+            until_the_end = self._until_the_end(loop, client)
+            self._kept[loop] = client, until_the_end
+            # A loop ends the generators that were begun on it before it is closed: so do
+            # asyncio.run and Runner, uvloop and pytest. No other sign of its end is given.
+            await anext(until_the_end)
+        return self._kept[loop][0]
+
+    def close(self) -> None:
+        """Have the loops that run close their clients; those that stand do it when they end."""
+        for loop, (_, until_the_end) in list(self._kept.items()):
+            if loop.is_running():
+                with suppress(RuntimeError):  # it ended just now
+                    asyncio.run_coroutine_threadsafe(_ended(until_the_end), loop)
+
+    async def _until_the_end(
+        self, loop: asyncio.AbstractEventLoop, client: C
+    ) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._kept.pop(loop, None)
+            await client.close()
+
+    def _forget_the_closed(self) -> None:
+        """Drop what belongs to loops that were closed without ending their generators."""
+        for loop in list(self._kept):
+            if loop.is_closed():
+                self._kept.pop(loop, None)
+
+
+async def _ended(generator: AsyncGenerator[None, None]) -> None:
+    await generator.aclose()

@@ -1,0 +1,68 @@
+"""Qdrant for `stores.opening`: which is imported without Qdrant's client, so this is not."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+try:
+    from llama_index.vector_stores.qdrant import QdrantVectorStore
+
+    from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+    from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+    from llama_retrieval_ext.stores.qdrant.url import parsed_address
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("llama_retrieval_ext"):
+        raise
+    raise MissingDependencyError("Qdrant", "qdrant") from error
+
+# What the client's local mode writes into every directory of its own.
+_FILE: Final = "meta.json"
+
+
+def open_qdrant(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, object] | None = None,
+) -> QdrantStore:
+    """The store that a URL of Qdrant names; see `QdrantStore`.
+
+    Args:
+        url: ``qdrant://host:6333/collection``, ``qdrants://`` for TLS, both with
+            ``?api_key_env=NAME``; or ``qdrant:DIRECTORY`` or ``qdrant::memory:``.
+        tokenizer: For keyword search.
+        dim: Dimension of the embeddings.
+        distance: How they are compared.
+        store_params: Settings of the engine.
+
+    Raises:
+        ConfigurationError: The URL or a setting is wrong.
+        DimensionMismatchError: The collection has another dimension.
+        StoreFormatError: The collection holds something else.
+        StoreUnavailableError: The server cannot be reached, or another process has the directory.
+    """
+    return QdrantStore(
+        url, tokenizer=tokenizer, dim=dim, distance=distance, store_params=store_params
+    )
+
+
+def is_new(url: str) -> bool:
+    """Whether opening the URL would make files; what is on a server shows when it is opened."""
+    path = parsed_address(url).path
+    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """The backend of a store of ours or of LlamaIndex's for Qdrant; None for another."""
+    if isinstance(store, QdrantStore):
+        return QdrantBackend(store)
+    return ForeignBackend(store) if isinstance(store, QdrantVectorStore) else None

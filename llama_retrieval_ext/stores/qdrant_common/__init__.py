@@ -1,0 +1,1 @@
+"""What Qdrant and Qdrant Edge share."""

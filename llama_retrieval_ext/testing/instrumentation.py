@@ -1,0 +1,121 @@
+"""Records what LlamaIndex's instrumentation is told, for tests about spans and events."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.event_handlers import BaseEventHandler
+from llama_index_instrumentation.span import BaseSpan
+from llama_index_instrumentation.span_handlers import BaseSpanHandler
+from pydantic import PrivateAttr
+
+
+@dataclass(slots=True)
+class SeenSpan:
+    """A span as it was reported.
+
+    Attributes:
+        id_: LlamaIndex's id: ``ClassName.method-uuid``.
+        parent_id: The id of the span around it; None outside any.
+        instance: The object whose method it is.
+        ended: Whether it was left, in order or by an error.
+    """
+
+    id_: str
+    parent_id: str | None
+    instance: object
+    ended: bool = False
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.id_.partition("-")[0].rpartition(".")[2]
+
+
+@dataclass(slots=True)
+class Recording:
+    """Spans and events, in the order in which they began."""
+
+    spans: list[SeenSpan] = field(default_factory=list)
+    events: list[BaseEvent] = field(default_factory=list)
+
+    def of_methods(self, *methods: str) -> list[SeenSpan]:
+        """The spans of these methods."""
+        return [span for span in self.spans if span.method in methods]
+
+    def parent_of(self, span: SeenSpan, *methods: str) -> SeenSpan | None:
+        """The nearest span of these methods around a span; None where there is none."""
+        by_id = {each.id_: each for each in self.spans}
+        around = by_id.get(span.parent_id or "")
+        while around is not None and around.method not in methods:
+            around = by_id.get(around.parent_id or "")
+        return around
+
+
+@contextmanager
+def recorded() -> Generator[Recording]:
+    """Record everything that is reported within the block.
+
+    Yields:
+        The recording, which is filled meanwhile.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> with recorded() as recording:
+        ...     hits = FakeRetriever([("a", 1.0)]).retrieve("anything")
+        >>> [span.method for span in recording.spans]
+        ['retrieve', '_retrieve']
+
+    """
+    recording, root = Recording(), get_dispatcher()
+    spans, events = _SpanHandler(), _EventHandler()
+    spans.tell(recording)
+    events.tell(recording)
+    root.add_span_handler(spans)
+    root.add_event_handler(events)
+    try:
+        yield recording
+    finally:
+        root.span_handlers.remove(spans)
+        root.event_handlers.remove(events)
+
+
+# The signatures are LlamaIndex's; what is not recorded goes into the keywords.
+class _SpanHandler(BaseSpanHandler[BaseSpan]):
+    _recording: Recording = PrivateAttr()
+
+    def tell(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def new_span(
+        self,
+        id_: str,
+        *_: object,
+        instance: object | None = None,
+        parent_span_id: str | None = None,
+        **__: object,
+    ) -> None:
+        self._recording.spans.append(SeenSpan(id_, parent_span_id, instance))
+
+    def prepare_to_exit_span(self, id_: str, *_: object, **__: object) -> None:
+        self._end(id_)
+
+    def prepare_to_drop_span(self, id_: str, *_: object, **__: object) -> None:
+        self._end(id_)
+
+    def _end(self, id_: str) -> None:
+        for span in self._recording.spans:
+            if span.id_ == id_:
+                span.ended = True
+
+
+class _EventHandler(BaseEventHandler):
+    _recording: Recording = PrivateAttr()
+
+    def tell(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def handle(self, event: BaseEvent, **_: object) -> None:
+        self._recording.events.append(event)

@@ -1,0 +1,236 @@
+"""The working part of a tokenizer: its caches and its stemmer, made when first used."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from threading import Lock
+from typing import Final
+
+import Stemmer
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.identifiers import (
+    plain_spellings,
+    spellings,
+    without_possessive,
+)
+from llama_retrieval_ext.text.normalization import RANGES, Script, normal
+from llama_retrieval_ext.text.segmentation import (
+    document_grams,
+    has_cjk,
+    pieces,
+    query_grams,
+    runs,
+    starts_cjk,
+    word_grams,
+    words,
+)
+from llama_retrieval_ext.text.term_ids import NO_TERM, BoundedCache, GramIds, term_id
+
+_ENTRIES: Final = 2**15
+
+
+class Analyser:
+    """Text to tokens and to counted term ids, for documents and for queries.
+
+    Args:
+        language: Name of a Snowball algorithm, or "none".
+        stop_words: Casefolded words that queries drop.
+        segment: From Chinese text to its words; None for pairs of characters.
+        split_identifiers: Whether a name is also found by its parts.
+    """
+
+    def __init__(
+        self,
+        *,
+        language: str,
+        stop_words: frozenset[str],
+        segment: Callable[[str], list[str]] | None,
+        split_identifiers: bool,
+    ) -> None:
+        self._stem = word_stemmer(language)
+        self._spellings = spellings if split_identifiers else plain_spellings
+        self._stop_words = stop_words
+        grams = partial(word_grams, segment=segment) if segment else None
+        self._document_grams = grams or document_grams
+        self._query_grams = grams or query_grams
+        self._tokens = BoundedCache[str, tuple[str, ...]](self._word, entries=_ENTRIES)
+        self._ids = BoundedCache[str, int](term_id, entries=_ENTRIES)
+        self._gram_ids = GramIds()
+        self._chunk_ids = BoundedCache[str, tuple[int, ...]](self._chunk, entries=_ENTRIES)
+
+    def document(self, text: str) -> list[str]:
+        """The tokens of a document."""
+        return self._all(pieces(normal(text)), self._document_grams)
+
+    def query(self, text: str) -> list[str]:
+        """The tokens of a query, without stop words unless it has nothing else."""
+        found = pieces(normal(text))
+        telling = [piece for piece in found if not self._stops(piece)]
+        return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
+
+    def document_counts(self, text: str) -> dict[int, int]:
+        """How often each term id is among the tokens of a document."""
+        text = normal(text)
+        # What stands between spaces comes again, punctuation and all, often enough to be looked up
+        # as it is: four times as fast as to find the words first.
+        chunks = map(self._chunk_ids.__getitem__, text.split())
+        counts = Counter(chain.from_iterable(chunks))
+        if not text.isascii() and has_cjk(text):
+            self._count_grams(text, into=counts)
+        return dict(counts)
+
+    def query_counts(self, text: str) -> dict[int, int]:
+        """How often each term id is among the tokens of a query."""
+        return self._counts(self.query(text))
+
+    def _all(self, found: list[str], grams: Callable[[str], list[str]]) -> list[str]:
+        tokens: list[str] = []
+        for piece in found:
+            tokens += grams(piece) if starts_cjk(piece) else self._tokens[piece]
+        return tokens
+
+    def _stops(self, piece: str) -> bool:
+        # In capitals it is a name: IT, US, WHO. But "I" is always written so.
+        word = without_possessive(piece)
+        return word.casefold() in self._stop_words and not (len(word) > 1 and word.isupper())
+
+    def _word(self, piece: str) -> tuple[str, ...]:
+        # A mark on a digit is a part that folds to nothing.
+        return tuple(filter(None, map(self._stem, self._spellings(piece))))
+
+    def _chunk(self, chunk: str) -> tuple[int, ...]:
+        """The term ids of the words, not of the CJK runs, in what stands between two spaces."""
+        found = map(self._tokens.__getitem__, words(chunk))
+        return tuple(map(self._ids.__getitem__, chain.from_iterable(found)))
+
+    def _count_grams(self, text: str, *, into: Counter[int]) -> None:
+        if self._document_grams is document_grams:
+            self._gram_ids.count(text, into=into)
+            into.pop(NO_TERM, None)
+        else:
+            grams = chain.from_iterable(map(self._document_grams, runs(text)))
+            into.update(map(self._ids.__getitem__, grams))
+
+    def _counts(self, tokens: list[str]) -> dict[int, int]:
+        return dict(Counter(map(self._ids.__getitem__, tokens)))
+
+
+NO_STEMMING: Final = "none"
+# These algorithms know only a to z: résumés must lose its accents to lose its plural. The others
+# read accents (French chanté, chante), which may go only after the ending.
+_PLAIN_LETTERS: Final = frozenset({"english", "porter", "indonesian"})
+_SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
+    "arabic": ("arabic",),
+    "armenian": ("armenian",),
+    "greek": ("greek",),
+    "hindi": ("devanagari",),
+    "nepali": ("devanagari",),
+    "russian": ("cyrillic",),
+    "serbian": ("cyrillic", "latin"),
+    "tamil": ("tamil",),
+    "yiddish": ("hebrew",),
+}
+
+
+def check_language(language: str) -> None:
+    """Refuse a language that Snowball has no algorithm for.
+
+    Args:
+        language: Name of a Snowball algorithm, or "none".
+
+    Raises:
+        ConfigurationError: There is no such algorithm.
+
+    """
+    known = [NO_STEMMING, *Stemmer.algorithms()]
+    if language not in known:
+        raise ConfigurationError(
+            f"language must be a Snowball algorithm or {NO_STEMMING!r}, got {language!r}; "
+            f"the algorithms are {', '.join(known[1:])}"
+        )
+
+
+def word_stemmer(language: str) -> Callable[[str], str]:
+    """A function from a casefolded word to its folded stem; threads may share it.
+
+    Only words written in nothing but the language's script are stemmed: not ``utf8``, not another
+    script's. Every word is folded.
+
+    Args:
+        language: Name of a Snowball algorithm, or "none" to fold only.
+
+    Returns:
+        A function of one word; it never gives the empty string for a word with a letter.
+
+    Examples:
+        >>> [word_stemmer("english")(word) for word in ("running", "résumés", "utf8s")]
+        ['run', 'resum', 'utf8s']
+
+    """
+    if language == NO_STEMMING:
+        return fold
+    ranges = "".join(RANGES[script] for script in _SCRIPTS.get(language, ("latin",)))
+    stemmable = re.compile(f"[{ranges}]+").fullmatch
+    snowball = Stemmer.Stemmer(language, 0)  # no cache of its own: ours keeps the result
+    lock = Lock()  # a Snowball stemmer holds the word it works on
+
+    def stem(word: str) -> str:
+        if not stemmable(word):
+            return word
+        with lock:
+            ending_off: str = snowball.stemWord(word)
+        return ending_off or word
+
+    if language in _PLAIN_LETTERS:
+        return lambda word: stem(fold(word))
+    return lambda word: fold(stem(word))
+
+
+# Canonical combining classes of the marks to drop: overlays, Hebrew points, Arabic and Syriac
+# vowel signs, and everything written above, below or beside a letter. Kept, because they make
+# another letter: nukta (7), kana voicing (8), virama (9), Thai and Lao tones (103 to 122).
+_DROPPED: Final = frozenset({1, *range(10, 37), *range(202, 241)})
+# On a Cyrillic letter these two make another letter (й, ї, ў), as no other mark does.
+_CYRILLIC_LETTER_MARKS: Final = "\u0306\u0308"
+# Letters that look like one with a mark but have no decomposition, and the Cyrillic one that is
+# mostly typed without its dots.
+_LETTERS: Final = str.maketrans(
+    {
+        "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "ŧ": "t", "æ": "ae", "œ": "oe",
+        "þ": "th", "\N{LATIN SMALL LETTER DOTLESS I}": "i", "ё": "\N{CYRILLIC SMALL LETTER IE}",
+    }
+)  # fmt: skip
+
+
+def fold(word: str) -> str:
+    """The word without accents: French, Spanish or Vietnamese is often typed without them.
+
+    Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic only stress marks and the dots of ё;
+    other scripts nothing that makes a letter.
+
+    Args:
+        word: One casefolded word in NFKC.
+
+    Returns:
+        The word in NFC. ``fold(fold(word)) == fold(word)``.
+
+    Examples:
+        >>> [fold(word) for word in ("école", "smørrebrød", "đường", "мой", "ёлка")]
+        ['ecole', 'smorrebrod', 'duong', 'мой', 'елка']
+
+    """
+    if word.isascii():
+        return word
+    kept: list[str] = []
+    for char in unicodedata.normalize("NFD", word):
+        if unicodedata.combining(char) not in _DROPPED or _makes_a_letter(char, kept):
+            kept.append(char)
+    return unicodedata.normalize("NFC", "".join(kept)).translate(_LETTERS)
+
+
+def _makes_a_letter(mark: str, before: list[str]) -> bool:
+    return bool(before) and "\u0400" <= before[-1] <= "\u052f" and mark in _CYRILLIC_LETTER_MARKS

@@ -1,0 +1,112 @@
+"""`list`, `show`, `delete` and `info`: what a knowledge base holds, from the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.ingest.test_readers import write_pdf
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+
+@pytest.fixture
+def url(tmp_path: Path, run: Run, handbook: Path) -> str:
+    write_pdf(handbook / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", handbook, "--kb", url)
+    assert finished.returncode == 0, finished.stderr
+    return url
+
+
+def test_list_has_every_file_with_its_documents_and_passages(
+    run: Run, url: str, handbook: Path
+) -> None:
+    finished = run("list", "--kb", url)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    header, *rows = [line.split() for line in finished.stdout.splitlines()]
+    assert header == ["passages", "documents", "source"]
+    assert ["2", "2", str(handbook / "law.pdf")] in rows
+    assert ["1", "1", str(handbook / "leave.md")] in rows
+    assert len(rows) == 4
+    listed = json.loads(run("list", "--kb", url, "--json").stdout)
+    assert {each["source"] for each in listed} == {row[2] for row in rows}
+
+
+def test_show_has_the_whole_text_and_metadata_of_a_file(
+    run: Run, url: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(handbook)
+    shown = run("show", "law.pdf", "--kb", url)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"{handbook / 'law.pdf'}: 2 passages\n")
+    assert "page_label=2" in shown.stdout
+    assert shown.stdout.index("Exits must") < shown.stdout.index("Drills are")
+    nodes = json.loads(run("show", handbook / "law.pdf", "--kb", url, "--json").stdout)
+    assert [node["metadata"]["page_label"] for node in nodes] == ["1", "2"]
+
+
+def test_deleted_file_is_not_found_any_more(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "law.pdf").unlink()
+    finished = run("delete", handbook / "law.pdf", handbook / "lunch.txt", "--kb", url)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.splitlines() == [
+        f"deleted {handbook / 'law.pdf'}: 2 documents",
+        f"deleted {handbook / 'lunch.txt'}: 1 document",
+    ]
+    assert "no hits" in run("search", "drills", "--kb", url, "--mode", "keyword").stdout
+    assert (handbook / "lunch.txt").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "delete"])
+def test_unknown_document_is_an_error_that_names_the_likely_one(
+    run: Run, url: str, handbook: Path, command: str
+) -> None:
+    finished = run(command, "elsewhere/law.pdf", "--kb", url)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert f"did you mean {str(handbook / 'law.pdf')!r}?" in finished.stderr
+    assert "list shows what there is" in run(command, "zeppelin", "--kb", url).stderr
+
+
+def test_info_says_what_a_knowledge_base_is(run: Run, url: str) -> None:
+    finished = run("info", "--kb", url)
+    assert finished.returncode == 0
+    facts = dict(line.split("  ", 1) for line in finished.stdout.splitlines())
+    assert {name: value.strip() for name, value in facts.items() if name != "size"} == {
+        "URL": url,
+        "engine": "embedded",
+        "embedding model": "LocalEmbedding:wordllama-l2-supercat-256, 256 dimensions",
+        "files or sources": "4",
+        "documents": "5",
+        "passages": "5",
+        "requires a scope": "no",
+        "many tenants": "no",
+    }
+    assert facts["size"].split()[1] in {"kB", "MB"}
+    assert json.loads(run("info", "--kb", url, "--json").stdout)["nodes"] == 5
+
+
+@pytest.mark.parametrize("command", [("list",), ("show", "x"), ("delete", "x"), ("info",)])
+def test_missing_knowledge_base_is_an_error_and_none_is_made(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    finished = run(*command, "--kb", f"embedded:{tmp_path / 'typo'}")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "there is no knowledge base" in finished.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_each_tenant_has_its_own_documents(run: Run, tmp_path: Path, handbook: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    leave = handbook / "leave.md"
+    for tenant in ("acme", "globex"):
+        assert run("ingest", leave, "--kb", url, "--tenant", tenant).returncode == 0
+    everything = run("list", "--kb", url).stdout.splitlines()
+    assert everything[0].split() == ["passages", "documents", "tenant", "kb", "id", "source"]
+    assert len(everything) == 3
+    assert run("delete", leave, "--kb", url).returncode == 1
+    assert run("delete", leave, "--kb", url, "--tenant", "acme").returncode == 0
+    assert run("list", "--kb", url, "--tenant", "acme").stdout == "no documents\n"
+    assert len(run("list", "--kb", url, "--tenant", "globex").stdout.splitlines()) == 2

@@ -1,0 +1,113 @@
+"""What a retriever is made of and bound to can be read off its repr, outline and chart."""
+
+from pathlib import Path
+
+import pytest
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext import (
+    RRF,
+    EmbeddedVectorStore,
+    FallbackRetriever,
+    KeywordRetriever,
+    KnowledgeBase,
+    Leg,
+    LocalEmbedding,
+    Scope,
+    Top,
+    branches,
+)
+from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+
+ACME = Scope("acme")
+RECENT = MetadataFilters(
+    filters=[MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)]
+)
+
+
+def keyword(**options: object) -> KeywordRetriever:
+    return KeywordRetriever(EmbeddedVectorStore(":memory:"), **options)  # type: ignore[arg-type]
+
+
+def test_a_bound_retriever_shows_its_scope_and_filters() -> None:
+    bound = keyword(filters=RECENT).for_scope(ACME)
+    assert repr(bound) == (
+        "KeywordRetriever(embedded, top_k=10, name='keyword', "
+        "scope=Scope(tenant_id='acme'), filters=[year >= 2020])"
+    )
+    assert bound.outline() == (
+        "KeywordRetriever(embedded, top_k=10, name='keyword') "
+        "[scope=Scope(tenant_id='acme'), filters=[year >= 2020]]"
+    )
+    assert repr(keyword()) == "KeywordRetriever(embedded, top_k=10, name='keyword')"
+
+
+def test_a_bound_composite_shows_its_scope_around_its_expression() -> None:
+    pipeline = (FixedRetriever(name="a") >> Top(3)).for_scope(ACME)
+    assert repr(pipeline) == "Pipeline(a >> Top(k=3), scope=Scope(tenant_id='acme'))"
+    assert pipeline.outline() == "Top(k=3) [scope=Scope(tenant_id='acme')]\n└─ a"
+    a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
+    fallback = FallbackRetriever(a, b, enough=3).for_scope(ACME)
+    assert repr(fallback) == "FallbackRetriever(a, b, enough=3, scope=Scope(tenant_id='acme'))"
+
+
+def test_legs_keep_the_names_they_were_given() -> None:
+    a, b = FixedRetriever(name="dense"), FixedRetriever(name="bm25")
+    fused = branches(meaning=a, terms=b) >> RRF()
+    assert repr(fused) == "branches(meaning=dense, terms=bm25) >> RRF(k=60.0)"
+    assert fused.outline() == "RRF(k=60.0)\n├─ meaning: dense\n└─ terms: bm25"
+    assert '["meaning: dense"]' in fused.mermaid()
+    odd = branches(Leg("by meaning", a), b)
+    assert repr(odd) == "branches(Leg('by meaning', dense), Leg('bm25', bm25))"
+    assert repr(branches(a, b, b)) == "(dense | bm25 | bm25)"
+
+
+def test_the_engine_is_called_what_the_user_wrote(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        retriever = kb.retriever("hybrid")
+        assert repr(retriever).startswith("HybridRetriever(embedded, ")
+        assert retriever.backend.describe()["engine"] == "embedded"
+
+
+def test_the_local_model_is_shown_in_a_word() -> None:
+    assert repr(LocalEmbedding()) == str(LocalEmbedding()) == "LocalEmbedding()"
+    assert repr(LocalEmbedding(embed_batch_size=8)) == "LocalEmbedding(embed_batch_size=8)"
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        (RECENT, "year >= 2020"),
+        (
+            MetadataFilters(
+                filters=[
+                    MetadataFilter(key="lang", value=["en", "zh"], operator=FilterOperator.IN),
+                    MetadataFilters(
+                        filters=[RECENT, MetadataFilter(key="draft", value="no")],
+                        condition=FilterCondition.OR,
+                    ),
+                ]
+            ),
+            "lang in ['en', 'zh'] and (year >= 2020 or draft == 'no')",
+        ),
+        (
+            MetadataFilters(filters=[RECENT], condition=FilterCondition.NOT),
+            "not (year >= 2020)",
+        ),
+        (
+            MetadataFilters(
+                filters=[MetadataFilter(key="year", value=None, operator=FilterOperator.IS_EMPTY)]
+            ),
+            "year is_empty",
+        ),
+    ],
+)
+def test_filters_are_described_in_a_line(filters: MetadataFilters, text: str) -> None:
+    assert describe_filters(filters) == text

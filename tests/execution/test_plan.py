@@ -1,0 +1,17 @@
+"""A call may be given a function for its result."""
+
+from llama_retrieval_ext.execution.plan import Call
+
+
+async def test_what_comes_then_changes_the_result_in_both_ways() -> None:
+    async def ten() -> int:
+        return 10
+
+    call = Call(lambda: 1, ten).then(lambda number: number + 1)
+    assert call.function() == 2
+    assert call.coroutine is not None
+    assert await call.coroutine() == 11
+
+
+def test_a_call_that_only_blocks_stays_one() -> None:
+    assert Call(lambda: 1).then(str).coroutine is None

@@ -1,0 +1,248 @@
+"""A language model that fails, is late, or talks nonsense does no harm."""
+
+import asyncio
+import copy
+import pickle
+import time
+from collections.abc import Callable
+
+import pytest
+from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen, LLMMetadata
+from llama_index.core.llms import CustomLLM
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.execution.context import Context, Session, entered
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.meeting import Meeting
+
+
+class BlockingLLM(CustomLLM):
+    """Has a blocking way only, as models that run in the process do, and notes its options."""
+
+    seen: list[dict[str, object]] = []  # noqa: RUF012 - pydantic copies it
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata()
+
+    def complete(
+        self, prompt: str, formatted: bool = False, **kwargs: object
+    ) -> CompletionResponse:
+        self.seen.append(kwargs)
+        return CompletionResponse(text=prompt)
+
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **_: object
+    ) -> CompletionResponseGen:
+        raise NotImplementedError
+
+
+class SettableLLM(BlockingLLM):
+    """Says which model it is."""
+
+    model: str
+
+    def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
+        return CompletionResponse(text=self.model)
+
+
+Run = Callable[[Plan[list[str]]], tuple[list[str], list[str]]]
+
+
+@pytest.fixture(params=["sync", "async"])
+def written(request: pytest.FixtureRequest) -> Run:
+    """Carries a plan out; gives its result and the reasons why something is missing."""
+
+    def carry_out(plan: Plan[list[str]]) -> tuple[list[str], list[str]]:
+        session = Session()
+        with entered(Context(session)):
+            result = run(plan) if request.param == "sync" else asyncio.run(arun(plan))
+        return result, [f"{part.where}: {part.reason}" for part in session.degraded]
+
+    return carry_out
+
+
+def test_what_the_model_says_is_read(written: Run) -> None:
+    assert written(LLMWriter(ScriptedLLM(["ab"])).written("X", "?", str.upper)) == (["AB"], [])
+
+
+def test_a_failure_is_noted_and_goes_no_further(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM([ConnectionError("no route")]))
+    assert written(writer.written("X", "?", str.upper)) == ([], ["X: ConnectionError: no route"])
+
+
+def test_nonsense_is_noted_with_what_was_said(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM(["0"]))
+    result, missing = written(writer.written("X", "?", lambda _: ""))
+    assert result == []
+    assert missing == ["X: the LLM said nothing usable: '0'"]
+
+
+def test_a_late_model_costs_its_time_and_no_more(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM([(5.0, "late")]), timeout_s=0.05)
+    started = time.perf_counter()
+    result, missing = written(writer.written("X", "?", str.upper))
+    assert time.perf_counter() - started < 1
+    assert result == []
+    assert "did not answer within 0.05 s" in missing[0]
+
+
+def test_a_late_answer_is_there_for_who_asks_next() -> None:
+    llm, cache = ScriptedLLM([(0.2, "a")]), AnswerCache()
+    hasty = LLMWriter(llm, timeout_s=0.02, cache=cache)
+    patient = LLMWriter(llm, timeout_s=5, cache=cache)
+    assert run(hasty.written("X", "?", str.upper)) == []
+    assert run(patient.written("X", "?", str.upper)) == ["A"]
+    assert run(hasty.written("X", "?", str.upper)) == ["A"]
+    assert len(llm.prompts) == 1
+
+
+def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM([(5.0, "late")]))
+    ended: list[float] = []
+
+    def within_a_limit() -> Plan[list[str]]:
+        result = yield from writer.written("X", "?", str.upper)
+        ended.append(time.perf_counter())
+        return result
+
+    def limited() -> Plan[list[str]]:
+        (outcome,) = yield Together([Task("all", within_a_limit(), 0.6)])
+        result: list[str] = outcome.result()
+        return result
+
+    started = time.perf_counter()
+    result, missing = written(limited())
+    assert result == []
+    assert len(missing) == 1
+    assert 0.25 < ended[0] - started < 0.5
+
+
+def test_one_of_several_answers_may_be_missing(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM(["a", ValueError("b"), "c"]))
+    result, missing = written(writer.written("X", "?", str.upper, times=3))
+    assert sorted(result) == ["A", "C"]
+    assert missing == ["X: 1 of 3 answers are missing; ValueError: b"]
+
+
+def test_a_usable_answer_is_used_again(written: Run) -> None:
+    llm = ScriptedLLM(["a", "b"])
+    writer = LLMWriter(llm)
+    assert [written(writer.written("X", "?", str.upper))[0] for _ in range(2)] == [["A"], ["A"]]
+    assert written(writer.written("X", "other", str.upper))[0] == ["B"]
+    assert llm.prompts == ["?", "other"]
+
+
+def test_failures_and_nonsense_are_not_used_again(written: Run) -> None:
+    llm = ScriptedLLM([ValueError("no"), "", "a"])
+    writer = LLMWriter(llm)
+    assert [written(writer.written("X", "?", str.upper))[0] for _ in range(4)] == [
+        [],
+        [],
+        ["A"],
+        ["A"],
+    ]
+    assert len(llm.prompts) == 3
+
+
+def test_answers_are_not_shared_between_scopes(written: Run) -> None:
+    writer = LLMWriter(ScriptedLLM(["a", "b"]))
+    acme = written(writer.written("X", "?", str.upper, scope=Scope("acme")))[0]
+    globex = written(writer.written("X", "?", str.upper, scope=Scope("globex")))[0]
+    assert (acme, globex) == (["A"], ["B"])
+
+
+def test_answers_are_those_of_the_model_that_is_set() -> None:
+    llm = SettableLLM(model="small")
+    writer = LLMWriter(llm)
+    assert run(writer.written("X", "?", str.upper)) == ["SMALL"]
+    llm.model = "large"
+    assert run(writer.written("X", "?", str.upper)) == ["LARGE"]
+
+
+def test_a_model_that_keeps_failing_is_left_alone_for_a_while(written: Run) -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(failures=2, reset_s=10, clock=lambda: now[0])
+    llm = ScriptedLLM([ValueError("1"), ValueError("2"), "a"])
+    writer = LLMWriter(llm, breaker=breaker)
+    for _ in range(4):
+        assert written(writer.written("X", "?", str.upper))[0] == []
+    assert len(llm.prompts) == 2
+    now[0] = 11.0
+    assert written(writer.written("X", "?", str.upper)) == (["A"], [])
+
+
+def test_impatient_callers_say_nothing_about_the_model(written: Run) -> None:
+    breaker = CircuitBreaker(failures=1)
+    writer = LLMWriter(ScriptedLLM([(0.2, "late"), "a"]), breaker=breaker)
+
+    def impatient() -> Plan[list[str]]:
+        (outcome,) = yield Together([Task("all", writer.written("X", "first", str), 0.05)])
+        return outcome.result() or []
+
+    said, missing = written(impatient())
+    assert (said, len(missing)) == ([], 1)
+    assert not breaker.is_open
+    assert written(writer.written("X", "second", str)) == (["a"], [])
+
+
+def test_nonsense_does_not_count_as_a_failing_model(written: Run) -> None:
+    breaker = CircuitBreaker(failures=1)
+    writer = LLMWriter(ScriptedLLM(["", "a"]), breaker=breaker)
+    assert written(writer.written("X", "?", str.upper))[0] == []
+    assert written(writer.written("X", "?", str.upper))[0] == ["A"]
+
+
+def test_known_answers_are_given_while_the_model_is_left_alone(written: Run) -> None:
+    breaker = CircuitBreaker(failures=1)
+    writer = LLMWriter(ScriptedLLM(["a", ValueError("down")]), breaker=breaker)
+    assert written(writer.written("X", "?", str.upper))[0] == ["A"]
+    assert written(writer.written("X", "other", str.upper))[0] == []
+    assert breaker.is_open
+    assert written(writer.written("X", "?", str.upper)) == (["A"], [])
+    assert breaker.is_open
+
+
+async def test_c2_a_model_without_an_async_way_does_not_block_the_loop() -> None:
+    class Waits(BlockingLLM):
+        def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
+            meeting.join()
+            return CompletionResponse(text=prompt)
+
+    meeting = Meeting(2)
+    asked = asyncio.create_task(arun(LLMWriter(Waits()).written("X", "a", str.upper)))
+    await asyncio.sleep(0)  # it is asked first
+    await asyncio.to_thread(meeting.join)  # which a loop that is blocked would not come to
+    assert await asked == ["A"]
+
+
+def test_max_tokens_reach_the_model_only_when_they_are_set() -> None:
+    llm = BlockingLLM()
+    run(LLMWriter(llm, max_tokens=50).written("X", "a", str.upper))
+    run(LLMWriter(llm).written("X", "a", str.upper))
+    assert llm.seen == [{"max_tokens": 50}, {}]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("inf"), float("nan")])
+def test_a_time_limit_that_is_none_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ConfigurationError, match="timeout_s"):
+        LLMWriter(ScriptedLLM([]), timeout_s=timeout_s)
+
+
+def test_a_missing_model_and_an_impossible_length_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="pass a LlamaIndex LLM, got None"):
+        LLMWriter(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="max_tokens"):
+        LLMWriter(ScriptedLLM([]), max_tokens=0)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_asks_for_itself(again: Callable[[LLMWriter], LLMWriter]) -> None:
+    writer = LLMWriter(BlockingLLM())
+    assert run(writer.written("X", "?", str)) == ["?"]
+    assert run(again(writer).written("X", "?", str)) == ["?"]

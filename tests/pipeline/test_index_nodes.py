@@ -1,0 +1,281 @@
+"""Index nodes in what a basic retriever finds: followed once, to the end, and never in circles."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from llama_index.core.base.response.schema import Response
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    NodeWithScore,
+    QueryBundle,
+    QueryType,
+    TextNode,
+)
+from pydantic import Field
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.meeting import Meeting, MeetsAsync
+from tests.searching import Searched
+
+
+class Nodes(Retriever):
+    """Finds these nodes with these scores."""
+
+    def __init__(self, *scored: tuple[BaseNode, float], name: str = "nodes") -> None:
+        super().__init__(top_k=10, name=name)
+        self.scored = scored
+        self.calls = 0
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        yield from ()
+        self.calls += 1
+        return [Hit(node=node, score=score, source=self.name) for node, score in self.scored]
+
+
+def to(target: object, id_: str = "door") -> IndexNode:
+    return IndexNode(id_=f"to {id_}", text=f"see {id_}", index_id=id_, obj=target)
+
+
+def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
+    return [(hit.node.node_id, hit.score) for hit in hits]
+
+
+class Engine(CustomQueryEngine):
+    """Answers with the same words, drawn from the same nodes."""
+
+    words: str = "twenty-five days"
+    sources: list[NodeWithScore] = Field(default_factory=list)
+    asked: list[str] = Field(default_factory=list)
+    threads: list[bool] = Field(default_factory=list)
+
+    def custom_query(self, query_str: str) -> Response:
+        self.asked.append(query_str)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.threads.append(True)
+        return Response(self.words, source_nodes=self.sources)
+
+
+def test_an_index_node_is_replaced_by_the_node_it_stands_for(searched: Searched) -> None:
+    big = TextNode(id_="big", text="the whole section")
+    hits = searched(Nodes((to(big), 0.7), (TextNode(id_="own"), 0.5)), "query").hits
+    assert scores(hits) == [("big", 0.7), ("own", 0.5)]
+
+
+def test_an_index_node_is_replaced_by_what_the_retriever_behind_it_finds(
+    searched: Searched,
+) -> None:
+    inner = FixedRetriever([("x", 0.9), ("y", 0.4)], name="inner")
+    hits = searched(Nodes((to(inner, "inner"), 0.7), (TextNode(id_="own"), 0.5)), "query").hits
+    assert scores(hits) == [("x", 0.9), ("own", 0.5), ("y", 0.4)]
+    assert [hit.source for hit in hits] == ["inner", "nodes", "inner"]
+
+
+def test_a_foreign_retriever_behind_an_index_node_is_asked_too(searched: Searched) -> None:
+    inner = FakeRetriever([("x", 0.9)])
+    hits = searched(Nodes((to(inner, "theirs"), 0.7)), "query").hits
+    assert scores(hits) == [("x", 0.9)]
+    assert hits[0].source == "theirs"
+
+
+def test_a_query_engine_behind_an_index_node_gives_its_answer(searched: Searched) -> None:
+    engine = Engine()
+    (hit,) = searched(Nodes((to(engine, "faq"), 0.7)), "how many days?").hits
+    assert (hit.node.node_id, hit.score, hit.source) == ("faq#answer", 0.7, "faq")
+    assert hit.node.get_content() == "twenty-five days"
+    assert engine.asked == ["how many days?"]
+    assert engine.threads == [True]  # it is async by name only, and must not block the loop
+
+
+def test_a_scored_node_keeps_its_score(searched: Searched) -> None:
+    scored = NodeWithScore(node=TextNode(id_="scored"), score=0.2)
+    assert scores(searched(Nodes((to(scored), 0.7)), "query").hits) == [("scored", 0.2)]
+
+
+def test_b1_a_score_of_zero_stays_zero(searched: Searched) -> None:
+    found = Nodes((TextNode(id_="own"), 0.5), (to(TextNode(id_="zero")), 0.0))
+    assert scores(searched(found, "query").hits) == [("own", 0.5), ("zero", 0.0)]
+
+
+def test_b2_a_retriever_that_leads_to_itself_is_asked_once_and_again(searched: Searched) -> None:
+    circle = Nodes((TextNode(id_="own"), 0.5))
+    door = to(circle, "self")
+    circle.scored = (*circle.scored, (door, 0.9))
+    result = searched(circle, "query")
+    assert scores(result.hits) == [("to self", 0.9), ("own", 0.5)]
+    assert {part.reason for part in result.degraded} == {"leads back to itself"}
+    assert circle.calls == 2
+
+
+def test_b2_two_retrievers_that_lead_to_each_other_come_to_an_end(searched: Searched) -> None:
+    a, b = Nodes(name="a"), Nodes(name="b")
+    a.scored = ((TextNode(id_="in a"), 0.5), (to(b, "b"), 0.9))
+    b.scored = ((TextNode(id_="in b"), 0.4), (to(a, "a"), 0.8))
+    result = searched(a, "query")
+    assert {"in a", "in b"} <= set(node_ids(result.hits))
+    assert {part.reason for part in result.degraded} == {"leads back to itself"}
+
+
+def test_b2_the_result_is_ordered_and_has_at_most_top_k_hits(searched: Searched) -> None:
+    inner = FixedRetriever([(f"n{n}", n / 10) for n in range(9)], top_k=9)
+    found = Nodes((to(inner), 0.7), (TextNode(id_="own"), 0.75))
+    result = searched(found, Query("query", top_k=3))
+    assert scores(result.hits) == [("n8", 0.8), ("own", 0.75), ("n7", 0.7)]
+
+
+def test_b2_siblings_are_asked_side_by_side(searched: Searched) -> None:
+    meeting = Meeting(4)
+    inner = [MeetsAsync([(f"x{n}", 0.5)], meeting) for n in range(4)]
+    found = Nodes(*((to(each, f"door {n}"), 0.9) for n, each in enumerate(inner)))
+    assert sorted(node_ids(searched(found, "query").hits)) == ["x0", "x1", "x2", "x3"]
+
+
+def test_what_several_index_nodes_stand_for_is_asked_once(searched: Searched) -> None:
+    inner = FixedRetriever([("x", 0.9)])
+    twice = IndexNode(id_="also", text="also", index_id="door", obj=inner)
+    hits = searched(Nodes((to(inner), 0.7), (twice, 0.6)), "query").hits
+    assert scores(hits) == [("x", 0.9)]
+    assert len(inner.calls) == 1
+
+
+def test_a_branch_that_fails_leaves_the_index_node(searched: Searched) -> None:
+    broken = FixedRetriever(error=ConnectionError("down"))
+    found = Nodes((to(broken, "broken"), 0.7), (TextNode(id_="own"), 0.5))
+    result = searched(found, "query")
+    assert scores(result.hits) == [("to broken", 0.7), ("own", 0.5)]
+    assert [(part.where, part.reason) for part in result.degraded] == [
+        ("broken", "ConnectionError: down")
+    ]
+
+
+def test_a_mistake_in_a_branch_is_not_taken_for_a_failure(searched: Searched) -> None:
+    wrong = FixedRetriever(error=ConfigurationError("no model"))
+    with pytest.raises(ConfigurationError, match="no model"):
+        searched(Nodes((to(wrong), 0.7)), "query")
+
+
+def test_an_index_node_that_nobody_knows_stays(searched: Searched) -> None:
+    unknown = IndexNode(id_="lost", text="lost", index_id="nowhere")
+    result = searched(Nodes((unknown, 0.7)), "query")
+    assert node_ids(result.hits) == ["lost"]
+    assert result.degraded == ()  # a RecursiveRetriever above may know it
+
+
+ACME = Scope("acme")
+OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+
+
+def test_what_lies_behind_an_index_node_is_within_the_scope(searched: Searched) -> None:
+    ours = TextNode(id_="ours", metadata=OURS)
+    theirs = TextNode(id_="theirs", metadata=THEIRS)
+    rows = [("r-ours", 0.4, "text", OURS), ("r-theirs", 0.9, "text", THEIRS)]
+    found = Nodes(
+        (to(ours, "ours"), 0.5),
+        (to(theirs, "theirs"), 0.9),
+        (to(NodeWithScore(node=theirs, score=1.0), "scored"), 0.9),
+        (to(FixedRetriever(rows, name="own"), "own"), 0.8),
+        (to(FakeRetriever(rows), "foreign"), 0.8),
+    )
+    result = searched(found, Query("query", scope=ACME))
+    assert node_ids(result.hits) == ["ours", "r-ours"]
+    assert all("theirs" not in hit.node.node_id for hit in result.hits)
+    everything = searched(found, "query")
+    assert {"theirs", "r-theirs"} <= set(node_ids(everything.hits))
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [[], [OURS, THEIRS], [THEIRS], [{}]],
+    ids=["no sources", "mixed", "theirs", "nobody's"],
+)
+def test_an_engine_that_draws_on_another_tenant_is_not_heard(
+    searched: Searched, sources: list[dict[str, str]]
+) -> None:
+    drawn = [NodeWithScore(node=TextNode(text="x", metadata=each)) for each in sources]
+    engine = Engine(sources=drawn)
+    found = Nodes((to(engine, "faq"), 0.7))
+    result = searched(found, Query("query", scope=ACME))
+    assert node_ids(result.hits) == ["to faq"]
+    assert "outside the query's scope" in result.degraded[0].reason
+    assert node_ids(searched(found, "query").hits) == ["faq#answer"]
+
+
+def test_an_engine_that_draws_on_the_scope_alone_is_heard(searched: Searched) -> None:
+    drawn = [NodeWithScore(node=TextNode(text="x", metadata=OURS))]
+    found = Nodes((to(Engine(sources=drawn), "faq"), 0.7))
+    result = searched(found, Query("query", scope=ACME))
+    assert node_ids(result.hits) == ["faq#answer"]
+    assert result.degraded == ()
+
+
+def test_a_leak_behind_an_index_node_is_raised(searched: Searched) -> None:
+    leaky = FixedRetriever(error=ScopeViolationError("a leak", ("x",)))
+    with pytest.raises(ScopeViolationError):
+        searched(Nodes((to(leaky), 0.7)), Query("query", scope=ACME))
+
+
+class Scribbler(Engine):
+    """Writes into the query it gets, as engines over LlamaIndex's vector retriever do."""
+
+    def query(self, str_or_query_bundle: QueryType) -> Response:
+        assert isinstance(str_or_query_bundle, QueryBundle)
+        assert str_or_query_bundle.embedding is None
+        str_or_query_bundle.embedding = [1.0]
+        return Response("scribbled", source_nodes=[])
+
+    async def aquery(self, str_or_query_bundle: QueryType) -> Response:
+        return self.query(str_or_query_bundle)
+
+
+def test_f9_engines_do_not_see_each_others_embeddings(searched: Searched) -> None:
+    found = Nodes((to(Scribbler(), "one"), 0.7), (to(Scribbler(), "two"), 0.6))
+    query = Query("query", embedding=[0.5])
+    result = searched(found, query)
+    assert node_ids(result.hits) == ["one#answer", "two#answer"]
+    assert result.degraded == ()
+    assert query.embedding == [0.5]
+
+
+@pytest.mark.parametrize("kind", ["index", "store"])
+def test_index_nodes_of_an_index_and_of_the_embedded_store(kind: str, searched: Searched) -> None:
+    model = FakeEmbedding()
+    inner = FixedRetriever([("inner", 0.05)], name="inner")
+    nodes: list[BaseNode] = [
+        TextNode(id_="own", text="annual leave"),
+        IndexNode(id_="door", text="annual leave and more", index_id="more", obj=inner),
+    ]
+    if kind == "index":
+        index = VectorStoreIndex(nodes, embed_model=model, objects=[nodes[1]])  # type: ignore[list-item]
+        retriever = VectorRetriever(index)
+        assert node_ids(searched(retriever, "annual leave").hits) == ["own", "inner"]
+        return
+    for node in nodes:
+        node.embedding = model.get_text_embedding(node.get_content())
+    with EmbeddedVectorStore(":memory:") as store:
+        nodes[1].obj = None  # type: ignore[attr-defined]  # a store keeps no live objects
+        store.add(nodes)
+        retriever = VectorRetriever(store, embed_model=model)
+        retriever.object_map = {"more": inner}
+        assert node_ids(searched(retriever, "annual leave").hits) == ["own", "inner"]
+
+
+def test_composites_leave_following_to_their_children(searched: Searched) -> None:
+    inner = FixedRetriever([("x", 0.9)])
+    fused = branches(Nodes((to(inner), 0.7)), FixedRetriever([("y", 0.1)])) >> RRF()
+    result = searched(fused, "query")
+    assert node_ids(result.hits) == ["x", "y"]
+    assert len(inner.calls) == 1

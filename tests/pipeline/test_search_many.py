@@ -1,0 +1,129 @@
+"""Several queries at a time: each has its own result, and fails alone."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+Many = Callable[[Retriever, Sequence[str | Query]], list[SearchResult]]
+
+
+def in_threads(retriever: Retriever, queries: Sequence[str | Query]) -> list[SearchResult]:
+    return retriever.search_many(queries, at_once=6)
+
+
+def on_a_loop(retriever: Retriever, queries: Sequence[str | Query]) -> list[SearchResult]:
+    return asyncio.run(retriever.asearch_many(queries, at_once=6))
+
+
+@pytest.fixture(params=[in_threads, on_a_loop])
+def search_many(request: pytest.FixtureRequest) -> Many:
+    way: Many = request.param
+    return way
+
+
+class Picky(FakeRetriever):
+    """Fails for one query."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        hits = super()._retrieve(query_bundle)
+        if query_bundle.query_str == "bad":
+            raise OSError("not this one")
+        return hits
+
+
+def picky() -> Picky:
+    return Picky([("a", 0.9), ("b", 0.5)])
+
+
+def test_a_query_that_fails_fails_alone_and_says_why(search_many: Many) -> None:
+    source = picky()
+    results = search_many(source >> Top(1), ["one", "bad", "three", "four"])
+    assert [node_ids(result.hits) for result in results] == [["a"], [], ["a"], ["a"]]
+    assert [len(result.degraded) for result in results] == [0, 1, 0, 0]
+    (missing,) = results[1].degraded
+    assert (missing.where, missing.reason) == ("pipeline", "OSError: not this one")
+    assert results[1].trace is not None
+    assert results[1].trace.error == "OSError: not this one"
+    assert len(source.calls) == 4
+
+
+def test_queries_after_one_that_fails_are_answered() -> None:
+    results = (picky() >> Top(1)).search_many(["bad", "two", "three"], at_once=1)
+    assert [len(result.hits) for result in results] == [0, 1, 1]
+
+
+def test_each_result_has_what_is_missing_from_it_and_nothing_else(search_many: Many) -> None:
+    fused = branches(Picky=picky(), other=FakeRetriever([("c", 0.4)])) >> RRF()
+    results = search_many(fused, ["one", "bad", "three"])
+    assert [[part.where for part in result.degraded] for result in results] == [[], ["Picky"], []]
+    assert all(result.trace and result.trace.children for result in results)
+
+
+def test_each_result_has_its_own_details(search_many: Many) -> None:
+    llm = ScriptedLLM(["days off", "holidays"])
+    rewritten = MultiQuery(llm, n=1) >> picky() >> RRF()
+    results = search_many(rewritten, ["annual leave", "sick leave"])
+    assert [result.details["queries_count"] for result in results] == [2, 2]
+
+
+def test_many_results_are_those_of_each_query(search_many: Many) -> None:
+    retriever = VectorRetriever(
+        FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding()
+    )
+    queries: list[str | Query] = [*SAMPLE_QUERIES, "", Query(SAMPLE_QUERIES[0], top_k=1)]
+    assert [result.hits for result in search_many(retriever, queries)] == [
+        retriever.search(query).hits for query in queries
+    ]
+
+
+def test_a_mistake_in_one_query_does_not_take_the_others_answers(search_many: Many) -> None:
+    backend = FakeBackend(sample_nodes(FakeEmbedding()))
+    retriever = VectorRetriever(backend, embed_model=FakeEmbedding())
+    good, bad = search_many(retriever, ["annual leave", Query("x", embedding=[1.0])])
+    assert good.hits
+    assert not good.degraded
+    assert "DimensionMismatchError" in bad.degraded[0].reason
+
+
+@pytest.mark.parametrize("fail", [None, ConnectionError("down")])
+def test_a_model_without_batches_is_called_once_for_each_distinct_text(
+    search_many: Many, fail: Exception | None
+) -> None:
+    model = FakeEmbedding(fail=fail)
+    retriever = VectorRetriever(FakeBackend(sample_nodes(FakeEmbedding())), embed_model=model)
+    results = search_many(retriever, [*SAMPLE_QUERIES, *SAMPLE_QUERIES[:2]])
+    assert sorted(model.calls) == sorted(SAMPLE_QUERIES)
+    assert [bool(result.degraded) for result in results] == [fail is not None] * len(results)
+
+
+def test_retrieve_many_raises_the_first_failure_after_those_beside_it() -> None:
+    source = picky()
+    with pytest.raises(OSError, match="not this one") as raised:
+        (source >> Top(1)).retrieve_many(["one", "bad", "three", "four"], at_once=3)
+    assert "in query 2 of 4" in raised.value.__notes__
+    assert sorted(call.query_str for call in source.calls) == ["bad", "one", "three"]
+    with pytest.raises(DimensionMismatchError):
+        VectorRetriever(FakeBackend(sample_nodes(FakeEmbedding()))).retrieve_many(
+            [Query("x", embedding=[1.0])]
+        )
+
+
+@pytest.mark.parametrize("queries", ["one", [None], [3]])
+def test_what_is_no_list_of_queries_is_refused(search_many: Many, queries: list[str]) -> None:
+    with pytest.raises(ConfigurationError):
+        search_many(picky() >> Top(1), queries)

@@ -1,0 +1,345 @@
+"""Small chunks found, their parents given where enough of them were found."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from threading import Event
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.schema import (
+    BaseNode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.meeting import Meeting, met_by_the_loop
+from tests.searching import Searched
+
+
+def related(*ids: str) -> list[RelatedNodeInfo]:
+    return [RelatedNodeInfo(node_id=id_) for id_ in ids]
+
+
+def family(
+    parent: str, n: int, *, metadata: dict[str, str] | None = None, of: str | None = None
+) -> list[TextNode]:
+    """A parent, and ``n`` children that know it and each other: ``P0``, ``P1``, ..."""
+    ids = [f"{parent}{place}" for place in range(n)]
+    above = TextNode(id_=parent, text=parent, metadata=metadata or {})
+    above.relationships[NodeRelationship.CHILD] = related(*ids)
+    if of is not None:
+        above.relationships[NodeRelationship.PARENT] = related(of)[0]
+    children = [TextNode(id_=id_, text=id_, metadata=metadata or {}) for id_ in ids]
+    for place, child in enumerate(children):
+        child.relationships[NodeRelationship.PARENT] = related(parent)[0]
+        if place > 0:
+            child.relationships[NodeRelationship.PREVIOUS] = related(ids[place - 1])[0]
+        if place < n - 1:
+            child.relationships[NodeRelationship.NEXT] = related(ids[place + 1])[0]
+    return [above, *children]
+
+
+class Candidate(Retriever):
+    """Finds these nodes of a docstore."""
+
+    def __init__(self, nodes: Sequence[BaseNode], scores: dict[str, float]) -> None:
+        super().__init__(top_k=20, name="chunks")
+        self.found = [(node, scores[node.node_id]) for node in nodes if node.node_id in scores]
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        yield from ()
+        hits = [Hit(node=node, score=score, source=self.name) for node, score in self.found]
+        return sorted(hits, key=lambda hit: (-(hit.score or 0), hit.node.node_id))
+
+
+def docstore(nodes: Sequence[BaseNode], *, without: Sequence[str] = ()) -> SimpleDocumentStore:
+    store = SimpleDocumentStore()
+    store.add_documents([node for node in nodes if node.node_id not in without])
+    return store
+
+
+def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **given: object) -> Retriever:
+    retriever = Candidate(nodes, scores)
+    return AutoMergingRetriever(retriever, docstore(nodes), **given)  # type: ignore[arg-type]
+
+
+def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
+    return [(hit.node.node_id, hit.score) for hit in hits]
+
+
+P = family("P", 4)
+
+
+def test_a_parent_replaces_its_children_when_more_than_the_threshold_were_found(
+    searched: Searched,
+) -> None:
+    other = [*P, TextNode(id_="other", text="other")]
+    retriever = merging(other, {"P0": 0.9, "P1": 0.6, "P2": 0.3, "other": 0.5})
+    hits = searched(retriever, "query").hits
+    assert node_ids(hits) == ["P", "other"]
+    assert [hit.score for hit in hits] == pytest.approx([0.6, 0.5])
+
+
+def test_exactly_the_threshold_is_not_enough(searched: Searched) -> None:
+    assert node_ids(searched(merging(P, {"P0": 0.9, "P1": 0.6}), "query").hits) == ["P0", "P1"]
+    lower = merging(P, {"P0": 0.9, "P1": 0.6}, simple_ratio_thresh=0.49)
+    assert node_ids(searched(lower, "query").hits) == ["P"]
+
+
+def test_the_score_of_a_parent_may_be_the_best_of_its_children(searched: Searched) -> None:
+    found = {"P0": 0.9, "P1": 0.6, "P2": 0.3}
+    retriever = merging(P, found, merged_score=MergedScore.MAX)
+    assert scores(searched(retriever, "query").hits) == [("P", 0.9)]
+
+
+def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
+    searched: Searched,
+) -> None:
+    nodes = family("P", 8)
+    retriever = merging(nodes, {"P0": 0.9, "P2": 0.5})
+    result = searched(retriever, "query")
+    assert node_ids(result.hits) == ["P0", "P1", "P2"]
+    assert [hit.score for hit in result.hits] == pytest.approx([0.9, 0.7, 0.5])
+    assert result.hits[1].source == "auto_merging"
+
+
+def test_a1_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) -> None:
+    nodes = family("P", 8)
+    retriever = merging(nodes, {"P0": 0.9, "P1": 0.8, "P2": 0.7, "P3": 0.6})
+    assert len(searched(retriever, "query").hits) == 4  # half of eight is not more than half
+
+
+def test_a1_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
+    retriever = merging(family("P", 8), {"P0": 0.9, "P1": 0.1, "P2": 0.7})
+    assert scores(searched(retriever, "query").hits) == [("P0", 0.9), ("P2", 0.7), ("P1", 0.1)]
+
+
+def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Searched) -> None:
+    store = docstore(P, without=["P"])
+    found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
+    result = searched(AutoMergingRetriever(found, store), "query")
+    assert node_ids(result.hits) == ["P0", "P1", "P2"]
+    assert [part.reason for part in result.degraded] == ["the docstore lacks 1 nodes: ['P']"]
+
+
+def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> None:
+    class Down(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            raise ConnectionError("docstore down")
+
+    found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
+    result = searched(AutoMergingRetriever(found, Down()), "query")
+    assert node_ids(result.hits) == ["P0", "P1", "P2"]
+    assert {part.reason for part in result.degraded} == {"ConnectionError: docstore down"}
+
+
+def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
+    calls: list[list[str]] = []
+
+    class Counted(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            calls.append(sorted(node_ids))
+            return super().get_nodes(node_ids, raise_error)
+
+    nodes = [node for name in "ABCD" for node in family(name, 4)]
+    store = Counted()
+    store.add_documents(nodes)
+    retriever = AutoMergingRetriever(Candidate(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
+    assert len(searched(retriever, "query").hits) == 4
+    assert calls == [["A", "B", "C", "D"]]
+
+
+class SlowReads(SimpleDocumentStore):
+    """Takes its time for each node, as a database does; has no batch call of its own."""
+
+    def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
+        time.sleep(0.05)
+        return super().get_document(doc_id, raise_error)
+
+
+def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
+    searched: Searched,
+) -> None:
+    nodes = [node for name in "ABCDEF" for node in family(name, 4)]
+    store = SlowReads()
+    store.add_documents(nodes)
+    found = Candidate(nodes, {f"{name}{n}": 0.5 for name in "ABCDEF" for n in range(3)})
+    started = time.perf_counter()
+    hits = searched(AutoMergingRetriever(found, store), "query").hits
+    assert node_ids(hits) == list("ABCDEF")
+    assert time.perf_counter() - started < 0.2  # one after the other is 0.3
+
+
+def test_a_docstore_with_an_async_batch_call_is_awaited() -> None:
+    class Awaited(SimpleDocumentStore):
+        async def aget_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            calls.append(sorted(node_ids))
+            return await super().aget_nodes(node_ids, raise_error)
+
+    calls: list[list[str]] = []
+    store = Awaited()
+    store.add_documents(P)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    assert node_ids(asyncio.run(retriever.aretrieve("query"))) == ["P"]
+    assert calls == [["P"]]
+
+
+def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
+    class Counted(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            calls.append(sorted(node_ids))
+            return super().get_nodes(node_ids, raise_error)
+
+    calls: list[list[str]] = []
+    store = Counted()
+    store.add_documents(P)
+    result = searched(AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P2": 0.3}), store), "query")
+    assert node_ids(result.hits) == ["P"]
+    assert calls == [["P", "P1"]]
+
+
+def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None:
+    class Hangs(SimpleDocumentStore):
+        def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
+            released.wait()
+            return super().get_document(doc_id, raise_error)
+
+    released = Event()
+    store = Hangs()
+    store.add_documents(P)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
+    started = time.perf_counter()
+    try:
+        result = searched(retriever, Query("query", timeout_s=0.2))
+    finally:
+        released.set()
+    assert time.perf_counter() - started < 0.25
+    assert node_ids(result.hits) == ["P0", "P1", "P2"]
+    assert [part.where for part in result.degraded] == ["auto_merging"]
+
+
+def test_parents_merge_into_theirs_level_by_level(searched: Searched) -> None:
+    top = TextNode(id_="top", text="top")
+    top.relationships[NodeRelationship.CHILD] = related("A", "B")
+    nodes = [top, *family("A", 2, of="top"), *family("B", 2, of="top")]
+    found = {"A0": 0.8, "A1": 0.6, "B0": 0.4, "B1": 0.2}
+    result = searched(merging(nodes, found), "query")
+    assert node_ids(result.hits) == ["top"]
+    assert result.hits[0].score == pytest.approx(0.5)
+    half = searched(merging(nodes, {"A0": 0.8, "A1": 0.6, "B0": 0.4}), "query")
+    assert node_ids(half.hits) == ["A", "B0"]
+    assert [hit.score for hit in half.hits] == pytest.approx([0.7, 0.4])
+
+
+def test_parents_in_a_circle_come_to_an_end(searched: Searched) -> None:
+    a, b = TextNode(id_="a", text="a"), TextNode(id_="b", text="b")
+    for node, parent in ((a, "b"), (b, "a")):
+        node.relationships[NodeRelationship.PARENT] = related(parent)[0]
+        node.relationships[NodeRelationship.CHILD] = related(parent)
+    assert len(searched(merging([a, b], {"a": 0.9}), "query").hits) == 1
+
+
+def test_what_the_query_may_not_see_is_neither_filled_in_nor_merged_into(
+    searched: Searched,
+) -> None:
+    ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+    nodes = family("P", 3, metadata=ours)
+    nodes[0].metadata = theirs  # the parent
+    nodes[2].metadata = theirs  # the chunk in the middle
+    retriever = merging(nodes, {"P0": 0.9, "P2": 0.5})
+    scoped = searched(retriever, Query("query", scope=Scope("acme")))
+    assert node_ids(scoped.hits) == ["P0", "P2"]
+    assert scoped.degraded == ()
+    assert node_ids(searched(retriever, "query").hits) == ["P"]
+
+
+def test_no_child_list_counts_as_no_other_children(searched: Searched) -> None:
+    nodes = family("P", 2)
+    del nodes[0].relationships[NodeRelationship.CHILD]
+    assert node_ids(searched(merging(nodes, {"P0": 0.9}), "query").hits) == ["P"]
+
+
+def test_top_k_cuts_after_merging(searched: Searched) -> None:
+    nodes = [*family("P", 2), TextNode(id_="other", text="other")]
+    retriever = merging(nodes, {"P0": 0.4, "P1": 0.4, "other": 0.9}, top_k=1)
+    assert node_ids(searched(retriever, "query").hits) == ["other"]
+    assert node_ids(searched(retriever, Query("query", top_k=9)).hits) == ["other", "P"]
+
+
+def test_foreign_hits_without_scores_keep_their_order(searched: Searched) -> None:
+    foreign = FakeRetriever([("z", None), ("a", None)])
+    result = searched(AutoMergingRetriever(foreign, SimpleDocumentStore()), "query")
+    assert node_ids(result.hits) == ["z", "a"]
+    assert all(hit.score is not None for hit in result.hits)
+
+
+def test_nothing_that_was_found_is_changed(searched: Searched) -> None:
+    foreign = FakeRetriever([("a", 0.5), ("b", 0.9)])
+    retriever = AutoMergingRetriever(foreign, SimpleDocumentStore())
+    first = scores(searched(retriever, "query").hits)
+    assert first == [("b", 0.9), ("a", 0.5)]
+    assert scores(searched(retriever, "query").hits) == first
+    assert scores(foreign.hits) == [("a", 0.5), ("b", 0.9)]
+
+
+def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
+    class Slow(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            meeting.join()
+            return super().get_nodes(node_ids, raise_error)
+
+    meeting = Meeting(2)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9}), Slow())
+    result = asyncio.run(met_by_the_loop(retriever, meeting))
+    assert scores(result.hits) == [("P0", 0.9)]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])
+def test_changing_the_import_is_enough(own: bool) -> None:
+    nodes = [*family("leave", 4), *family("lunch", 4)]
+    context = StorageContext.from_defaults()
+    context.docstore.add_documents(nodes)
+    leaves = [node for node in nodes if node.parent_node is not None]
+    index = VectorStoreIndex(leaves, storage_context=context, embed_model=FakeEmbedding())
+    base: BaseRetriever = (
+        VectorRetriever(index, top_k=3) if own else index.as_retriever(similarity_top_k=3)
+    )
+    retriever = AutoMergingRetriever(
+        base,
+        context,
+        simple_ratio_thresh=0.5,
+        verbose=False,
+        callback_manager=None,
+        object_map=None,
+        objects=None,
+    )
+    assert node_ids(retriever.retrieve("leave0 leave1 leave3")) == ["leave"]
+    assert node_ids(asyncio.run(retriever.aretrieve("lunch0 lunch1 lunch2"))) == ["lunch"]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0, 2.0])
+def test_a_threshold_that_cannot_be_is_refused(threshold: float) -> None:
+    with pytest.raises(ConfigurationError, match="simple_ratio_thresh"):
+        AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore(), threshold)
+
+
+def test_it_says_what_it_is_made_of() -> None:
+    retriever = AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore())
+    assert repr(retriever) == "AutoMergingRetriever(FakeRetriever(), simple_ratio_thresh=0.5)"
+    assert retriever.outline() == (
+        "AutoMergingRetriever(simple_ratio_thresh=0.5)\n└─ FakeRetriever"
+    )

@@ -1,0 +1,136 @@
+"""Agreement of `BM25Retriever` with BM25 written out, with bm25s, and the embedded engine."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import bm25s
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+from llama_retrieval_ext.retrievers.bm25.postings import best
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.samples.python_topics import python_topics
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.encoding.values import keyword_text
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+WORDS = ("ant", "bee", "cat", "dog", "eel", "fox")
+CORPORA = st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=1, max_size=12)
+
+
+def _brute_force(
+    documents: Mapping[str, list[str]], query: list[str], *, k1: float, b: float
+) -> dict[str, float]:
+    n_docs = len(documents)
+    average = sum(map(len, documents.values())) / n_docs
+    scores: dict[str, float] = {}
+    for node_id, tokens in documents.items():
+        total = 0.0
+        for term in query:
+            frequency = sum(term in other for other in documents.values())
+            idf = math.log(1 + (n_docs - frequency + 0.5) / (frequency + 0.5))
+            tf = tokens.count(term)
+            if tf:
+                total += idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(tokens) / average))
+        if total:
+            scores[node_id] = total
+    return scores
+
+
+@given(
+    corpus=CORPORA,
+    query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=5),
+    k1=st.floats(0, 3),
+    b=st.floats(0, 1),
+)
+def test_scores_are_those_of_the_formula(
+    corpus: list[list[str]], query: list[str], k1: float, b: float
+) -> None:
+    documents = {f"{number:02}": tokens for number, tokens in enumerate(corpus)}
+    nodes = [TextNode(id_=id_, text=" ".join(tokens)) for id_, tokens in documents.items()]
+    retriever = BM25Retriever(nodes, top_k=len(nodes), k1=k1, b=b)
+    found = {hit.node_id: hit.score for hit in retriever.retrieve(" ".join(query))}
+    assert found == pytest.approx(_brute_force(documents, query, k1=k1, b=b), rel=1e-5)
+
+
+@pytest.mark.reference
+def test_real_text_is_ranked_as_bm25s_ranks_it() -> None:
+    nodes = python_topics()
+    tokenizer = Tokenizer()
+    reference = bm25s.BM25(k1=1.2, b=0.75, method="atire", idf_method="lucene")
+    reference.index([tokenizer.tokens(node.get_content()) for node in nodes], show_progress=False)
+    plain = [
+        TextNode(id_=f"{number:04}", text=node.get_content()) for number, node in enumerate(nodes)
+    ]
+    retriever = BM25Retriever(plain, top_k=len(plain), tokenizer=tokenizer)
+    for query in ("context manager with statement", "operator precedence", "yield in a generator"):
+        expected = reference.get_scores(tokenizer.query_tokens(query))
+        found = {int(hit.node_id): hit.score for hit in retriever.retrieve(query)}
+        assert sorted(found) == np.flatnonzero(expected).tolist()
+        assert found == pytest.approx({n: float(expected[n]) for n in found}, rel=1e-5)
+
+
+@pytest.mark.reference
+def test_scores_are_those_of_bm25s_own_lucene_times_a_constant() -> None:
+    corpus = [["ant", "bee"], ["ant", "ant", "cat"], ["dog"]]
+    lucene = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
+    lucene.index(corpus, show_progress=False)
+    nodes = [TextNode(id_=str(n), text=" ".join(tokens)) for n, tokens in enumerate(corpus)]
+    hits = BM25Retriever(nodes).retrieve("ant cat")
+    scores = lucene.get_scores(["ant", "cat"]) * (1.2 + 1)
+    assert {int(hit.node_id): hit.score for hit in hits} == pytest.approx(
+        {0: scores[0], 1: scores[1]}
+    )
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0]), max_size=60),
+    repeat=st.integers(1, 60),
+    top_k=st.integers(1, 300),
+)
+def test_the_selection_is_the_beginning_of_the_sorted_scores(
+    scores: list[float], repeat: int, top_k: int
+) -> None:
+    array = np.array(scores * repeat, np.float32)
+    expected = sorted(np.flatnonzero(array).tolist(), key=lambda at: (-array[at], at))[:top_k]
+    assert best(array, top_k).tolist() == expected
+
+
+@pytest.mark.parametrize("top_k", [1, 10, 100, 1000])
+def test_the_selection_of_many_different_scores_is_exact(top_k: int) -> None:
+    scores = np.random.default_rng(7).random(10_007, np.float32)
+    scores[scores < 0.9] = 0.0
+    expected = np.argsort(-scores, kind="stable")[:top_k]
+    assert best(scores, top_k).tolist() == expected[scores[expected] > 0].tolist()
+
+
+def test_a_term_that_every_document_has_still_scores_above_0() -> None:
+    nodes = [TextNode(id_=str(number), text="ant") for number in range(3)]
+    counts = Counter(hit.score for hit in BM25Retriever(nodes).retrieve("ant"))
+    assert list(counts.values()) == [3]
+    assert min(score or 0 for score in counts) > 0
+
+
+@pytest.mark.reference
+def test_hits_and_scores_are_those_of_the_embedded_engine(embed_model: FakeEmbedding) -> None:
+    nodes = sample_nodes(embed_model)
+    # The engine takes texts to have some 100 terms until many have shown what they have.
+    lengths = [len(Tokenizer().tokens(keyword_text(node))) for node in nodes]
+    missing = 100 * (len(nodes) + 1) - sum(lengths)
+    nodes.append(TextNode(text="filler " * missing, embedding=embed_model.get_text_embedding("x")))
+    retriever = BM25Retriever(nodes, top_k=len(nodes))
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(nodes)
+        engine = KeywordRetriever(store, top_k=len(nodes))
+        for query in (*SAMPLE_QUERIES, "annual annual leave", "员工 leave"):
+            hits, theirs = retriever.retrieve(query), engine.retrieve(query)
+            assert node_ids(hits) == node_ids(theirs)
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in theirs])

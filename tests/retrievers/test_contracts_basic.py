@@ -1,0 +1,99 @@
+"""Retrievers over one store keep the contract, over the embedded engine and over any store."""
+
+from collections.abc import Generator
+
+import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
+
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+
+
+@pytest.fixture(scope="module")
+def store() -> Generator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        opened.add(sample_nodes(MODEL))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def nothing() -> Generator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        yield opened
+
+
+class TestVectorRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
+        return VectorRetriever(store, embed_model=MODEL, top_k=5)
+
+    @pytest.fixture
+    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
+        return VectorRetriever(nothing, embed_model=MODEL)
+
+
+class TestKeywordRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
+        return KeywordRetriever(store, top_k=5)
+
+    @pytest.fixture
+    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
+        return KeywordRetriever(nothing)
+
+
+class TestHybridRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(store, embed_model=MODEL, top_k=5)
+
+    @pytest.fixture
+    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(nothing, embed_model=MODEL)
+
+
+class TestHybridRetrieverWithPushdown(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(store, embed_model=MODEL, top_k=5, fusion=RRF(), pushdown=True)
+
+    @pytest.fixture
+    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
+        return HybridRetriever(nothing, embed_model=MODEL, fusion=RRF(), pushdown=True)
+
+
+class TestHybridRetrieverInTwoRequests(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        backend = FakeBackend(sample_nodes(MODEL))
+        two_requests = FakeBackend(
+            backend.nodes,
+            features=type(backend.features)(
+                dense=backend.features.dense, keyword=backend.features.keyword
+            ),
+        )
+        return HybridRetriever(two_requests, embed_model=MODEL, top_k=5, alpha=0.6)
+
+
+class TestVectorRetrieverOverAnyStore(RetrieverContract):
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def index() -> VectorStoreIndex:
+        return VectorStoreIndex(sample_nodes(MODEL), embed_model=MODEL)
+
+    @pytest.fixture
+    def retriever(self, index: VectorStoreIndex) -> Retriever:
+        return VectorRetriever(index, top_k=5)
+
+    @pytest.fixture
+    def empty_retriever(self) -> Retriever:
+        return VectorRetriever(VectorStoreIndex([], embed_model=MODEL))

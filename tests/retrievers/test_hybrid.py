@@ -1,0 +1,99 @@
+"""Hybrid search of one store."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_who_has_no_embedding_model_is_named(*, one_round_trip: bool) -> None:
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+    with pytest.raises(ConfigurationError, match="HybridRetriever has no embedding model"):
+        HybridRetriever(backend).retrieve("leave")
+    assert HybridRetriever(backend, alpha=0.0).retrieve("leave")
+
+
+def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> dict[str, float]:
+    retriever = HybridRetriever(
+        backend, embed_model=FakeEmbedding(), candidates=query.top_k or 1, fusion=fusion
+    )
+    return {hit.node_id: hit.get_score() for hit in retriever.retrieve(query)}
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_scores_are_summed_from_the_last_candidate_to_the_first(*, one_round_trip: bool) -> None:
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+    query = Query("annual leave", top_k=2)  # which more than two nodes share words with
+    assert scored(backend, query) == scored(backend, query, WeightedSum())
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_scores_of_all_that_share_a_word_are_measured_from_zero(*, one_round_trip: bool) -> None:
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+    query = Query("annual leave", top_k=100)
+    scales = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
+    assert scored(backend, query) == scored(backend, query, WeightedSum(normalise=scales))
+    assert scored(backend, query) != scored(backend, query, WeightedSum())
+
+
+def test_the_last_of_few_that_share_a_word_still_counts() -> None:
+    retriever = HybridRetriever(
+        FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding(), top_k=100
+    )
+    shares = [
+        part.share
+        for hit in retriever.search("annual leave").hits
+        for part in hit.contributions
+        if part.leg == "keyword"
+    ]
+    assert min(shares) > 0
+
+
+@pytest.mark.parametrize(
+    ("retriever", "told"),
+    [
+        (HybridRetriever, ""),
+        (partial(HybridRetriever, fusion=WeightedSum()), f"fusion={WeightedSum()!r}, "),
+        (partial(HybridRetriever, alpha=0.5), ""),
+        (partial(HybridRetriever, alpha=0.25), "weights={'vector': 0.25, 'keyword': 0.75}, "),
+        (partial(HybridRetriever, fusion=RRF(k=10.0)), "fusion=RRF(k=10.0), "),
+        (partial(HybridRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2, by=None), "),
+        (partial(VectorRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2, by=None), "),
+    ],
+)
+def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told: str) -> None:
+    made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
+    assert repr(made) == f"{type(made).__name__}(fake, top_k=10, {told}name={made.name!r})"
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_min_success_makes_the_failure_of_a_search_an_error(*, one_round_trip: bool) -> None:
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+    model = FakeEmbedding(fail=ConnectionError("no model"))
+    assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded
+    for both in (
+        HybridRetriever(backend, embed_model=model, min_success=2),
+        HybridRetriever(backend, embed_model=model, fusion=RRF(min_success=2)),
+    ):
+        with pytest.raises(TooFewLegsError, match="no model"):
+            both.retrieve("annual leave")
+    with pytest.raises(ConfigurationError, match="the number of legs, 1, got 2"):
+        HybridRetriever(backend, embed_model=model, min_success=2, alpha=1.0)

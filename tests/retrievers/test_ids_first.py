@@ -1,0 +1,102 @@
+"""Hybrid search over an engine that gives ids first, and the nodes of the best afterwards."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    Choice,
+    Chosen,
+    ScoredId,
+    Search,
+    ids_first,
+)
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+
+
+class IdsFirst(FakeBackend):
+    """Remembers which nodes were wanted; those in ``gone`` were deleted meanwhile."""
+
+    def __init__(self, nodes: Sequence[TextNode], *, gone: Sequence[str] = ()) -> None:
+        super().__init__(nodes, features=replace(EVERYTHING, ids_first=True))
+        self.gone = gone
+        self.wanted: list[Sequence[str]] = []
+
+    def best_of_both(
+        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
+    ) -> Call[Chosen]:
+        dense, keyword = self.dense(embedding, search), self.keyword(text, search)
+        there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
+
+        def ids(call: Call[list[Candidate]]) -> list[ScoredId]:
+            return [(each.node_id, each.score) for each in call.function()]
+
+        def chosen() -> Chosen:
+            top = choose(ids(dense), ids(keyword))
+            wanted = [each.node_id for each in top]
+            self.wanted.append(wanted)
+            return top, {id_: there[id_] for id_ in wanted if id_ in there}
+
+        return Call(chosen)
+
+
+class TestRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        return HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=5)
+
+
+def test_it_finds_what_nodes_and_ids_together_find_and_says_the_same_of_it() -> None:
+    apart, together = IdsFirst(sample_nodes(MODEL)), FakeBackend(sample_nodes(MODEL))
+    for text in SAMPLE_QUERIES:
+        hits = HybridRetriever(apart, embed_model=MODEL, top_k=5).search(text).hits
+        expected = HybridRetriever(together, embed_model=MODEL, top_k=5).search(text).hits
+        assert [hit.to_dict() for hit in hits] == [hit.to_dict() for hit in expected]
+
+
+def test_the_nodes_of_the_best_alone_are_read() -> None:
+    backend = IdsFirst(sample_nodes(MODEL))
+    hits = HybridRetriever(backend, embed_model=MODEL, top_k=3).retrieve(SAMPLE_QUERIES[0])
+    assert backend.wanted == [[hit.node_id for hit in hits]]
+
+
+def test_where_half_of_the_candidates_are_wanted_they_are_read_at_once() -> None:
+    backend = IdsFirst(sample_nodes(MODEL))
+    retriever = HybridRetriever(backend, embed_model=MODEL, candidates=20)
+    assert retriever.retrieve(Query(SAMPLE_QUERIES[0], top_k=11))
+    assert not backend.wanted
+
+
+def test_what_was_deleted_meanwhile_is_left_out() -> None:
+    whole = HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=3)
+    first, *others = [hit.node_id for hit in whole.retrieve(SAMPLE_QUERIES[0])]
+    backend = IdsFirst(sample_nodes(MODEL), gone=[first])
+    hits = HybridRetriever(backend, embed_model=MODEL, top_k=3).retrieve(SAMPLE_QUERIES[0])
+    assert [hit.node_id for hit in hits] == others
+
+
+def test_the_gate_checks_what_was_read_afterwards() -> None:
+    class Leaking(IdsFirst):
+        def shows(self, node: TextNode, condition: object) -> bool:
+            return True
+
+    retriever = HybridRetriever(Leaking(sample_nodes(MODEL)), embed_model=MODEL).for_scope(ACME)
+    with pytest.raises(ScopeViolationError):
+        retriever.retrieve(SAMPLE_QUERIES[0])
+
+
+def test_another_backend_is_told_apart() -> None:
+    with pytest.raises(UnsupportedModeError, match="together only"):
+        ids_first(FakeBackend(sample_nodes(MODEL)))

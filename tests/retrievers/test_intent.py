@@ -1,0 +1,386 @@
+"""The kind of a question, and how it changes the retrieval."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
+from llama_retrieval_ext.retrievers.intent_profile import (
+    GENERAL,
+    IntentProfile,
+    default_intent_profiles,
+    default_intent_rules,
+)
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    Choice,
+    EmbeddingSelector,
+    LLMSelector,
+    Selection,
+    Selector,
+)
+from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+from llama_retrieval_ext.stages.fusion import RRF, CombMNZ
+from llama_retrieval_ext.stages.rerank.llm import LLMRerank
+from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
+from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.searching import Searched
+
+INTENTS: Mapping[str, Sequence[str]] = {
+    "exact": (
+        'documents that say "force majeure"',
+        "“不可抗力” 条款",
+        "parse_filters",
+        "where is getUserName defined",
+        "error E1205",
+        "retry() raises",
+        "llama_index.core.schema",
+        "GB 50016 防火",
+        "ISO-9001 certificate",
+        "第九条",
+        "《劳动法》第四十条",
+        "安全生产法第九十七条之一怎么说",
+        "第40条规定了什么",
+        "what does Article 5 say",
+        "article 5(2) obligations",
+        "Art. 6 GDPR",
+        "§ 12",
+        "Section 3.2 of the handbook",
+        "Annex IV",
+        "Zhang Wei",
+        "IBM policy",
+        "salary of Ada Lovelace",
+        "offices of Siemens abroad",
+        "华为技术有限公司",
+        "清华大学 招生",
+    ),
+    "comparison": (
+        "postgres vs mysql",
+        "difference between annual and sick leave",
+        "compare Qdrant and Milvus",
+        "年假和病假的区别",
+        "哪个更便宜",
+    ),
+    "time_bound": (
+        "incidents in 2023",
+        "latest safety rules",
+        "what changed last month",
+        "最新的安全规定",
+        "2021年的事故",
+        "A 2023 report on scaffolds",
+    ),
+    "how_to": (
+        "how do I apply for leave",
+        "steps to reset the password",
+        "如何申请年假",
+        "脚手架怎么检查",
+        "报销流程",
+    ),
+    "definition": (
+        "what is a scaffold",
+        "Who was Ada Lovelace?",
+        "meaning of indemnity",
+        "什么是脚手架",
+        "施工单位是指什么",
+    ),
+    GENERAL: (
+        "annual leave days",
+        "canteen opening hours",
+        "员工年假",
+        "安全帽",
+        "Is lunch free?",
+        "ANNUAL LEAVE DAYS",
+        "the first article in the canteen",
+        "第一次请假",
+        "公司年假",
+    ),
+}
+
+
+def legs() -> dict[str, FixedRetriever]:
+    return {
+        "vector": FixedRetriever([("v", 0.9), ("k", 0.2)], name="vector"),
+        "keyword": FixedRetriever([("k", 9.0), ("v", 2.0)], name="keyword"),
+    }
+
+
+def intent_of(result: SearchResult) -> object:
+    routes = result.details["routes"]
+    assert isinstance(routes, list)
+    assert len(routes) == 1
+    return routes[0]["name"]
+
+
+@pytest.mark.parametrize(
+    ("query", "intent"),
+    [(query, intent) for intent, queries in INTENTS.items() for query in queries],
+)
+def test_the_rules_tell_the_intent(query: str, intent: str) -> None:
+    assert intent_of(IntentAdaptiveRetriever(legs()).search(query)) == intent
+
+
+def test_the_weights_of_the_intent_change_the_ranking(searched: Searched) -> None:
+    retriever = IntentAdaptiveRetriever(legs())
+    exact = searched(retriever, "parse_filters")
+    assert node_ids(exact.hits) == ["k", "v"]
+    assert {part.leg: part.weight for part in exact.hits[0].contributions} == {
+        "vector": 0.3,
+        "keyword": 0.7,
+    }
+    assert node_ids(searched(retriever, "how do I apply for leave").hits) == ["v", "k"]
+    assert exact.degraded == ()
+
+
+def test_profiles_are_data(searched: Searched) -> None:
+    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    rows = [("en", 0.9, "text", {"lang": "en"}), ("zh", 0.8, "text", {"lang": "zh"})]
+    leg = FixedRetriever(rows, name="only")
+    profiles = {
+        "exact": IntentProfile("codes", depth=77, refine=(Top(1),)),
+        "definition": IntentProfile("what", filters=english),
+        GENERAL: IntentProfile("rest", weights={"only": 0.5}),
+    }
+    retriever = IntentAdaptiveRetriever({"only": leg}, profiles=profiles)
+    assert node_ids(searched(retriever, "E1205").hits) == ["en"]
+    assert node_ids(searched(retriever, "what is leave").hits) == ["en"]
+    assert node_ids(searched(retriever, "leave").hits) == ["en", "zh"]
+    assert [call.top_k for call in leg.calls] == [77, 10, 10]
+    # Intents without a profile are treated as general ones.
+    assert intent_of(searched(retriever, "how do I apply")) == GENERAL
+
+
+def test_a_profile_can_be_changed_by_itself(searched: Searched) -> None:
+    profiles = default_intent_profiles()
+    profiles["exact"] = replace(profiles["exact"], weights={"vector": 1.0, "keyword": 0.0})
+    given = legs()
+    result = searched(IntentAdaptiveRetriever(given, profiles=profiles), "E1205")
+    assert node_ids(result.hits) == ["v", "k"]
+    assert given["keyword"].calls == []
+
+
+def test_legs_of_other_names_can_have_the_default_intent_profiles(searched: Searched) -> None:
+    given = {"dense": legs()["vector"], "bm25": legs()["keyword"]}
+    profiles = default_intent_profiles(semantic="dense", exact="bm25")
+    result = searched(IntentAdaptiveRetriever(given, profiles=profiles), "E1205")
+    assert node_ids(result.hits) == ["k", "v"]
+
+
+def test_legs_may_be_branches_with_limits(searched: Searched) -> None:
+    given = legs()
+    sides = branches(
+        vector=Leg("x", given["vector"], top_k=33, timeout_s=5.0), keyword=given["keyword"]
+    )
+    searched(IntentAdaptiveRetriever(sides), "annual leave")
+    assert [call.top_k for call in given["vector"].calls] == [33]
+
+
+def test_any_fusion_will_do(searched: Searched) -> None:
+    result = searched(IntentAdaptiveRetriever(legs(), fusion=CombMNZ()), "E1205")
+    assert node_ids(result.hits) == ["k", "v"]
+    assert [hit.score for hit in result.hits] == pytest.approx([2 * 0.7, 2 * 0.3])
+
+
+def test_any_selector_will_do(searched: Searched) -> None:
+    by_meaning = EmbeddingSelector(FakeEmbedding())
+    result = searched(IntentAdaptiveRetriever(legs(), selector=by_meaning), "code or name?")
+    assert intent_of(result) == "exact"
+    by_llm = LLMSelector(ScriptedLLM(["3"]))
+    result = searched(IntentAdaptiveRetriever(legs(), selector=by_llm), "leave")
+    assert intent_of(result) == [*default_intent_profiles()][2]
+
+
+def test_a_selector_that_fails_makes_it_a_general_question(searched: Searched) -> None:
+    failing = LLMSelector(ScriptedLLM([ConnectionError("LLM down")]))
+    result = searched(IntentAdaptiveRetriever(legs(), selector=failing), "leave")
+    assert intent_of(result) == GENERAL
+    assert result.degraded
+    assert result.hits
+
+
+def test_a_leg_that_fails_is_left_out(searched: Searched) -> None:
+    given = {**legs(), "vector": FixedRetriever(error=ConnectionError("down"))}
+    result = searched(IntentAdaptiveRetriever(given), "E1205")
+    assert node_ids(result.hits) == ["k", "v"]
+    assert [part.where for part in result.degraded] == ["exact/vector"]
+
+
+def test_the_scope_reaches_every_leg(searched: Searched) -> None:
+    given = legs()
+    searched(IntentAdaptiveRetriever(given).for_scope(Scope("acme")), Query("E1205"))
+    assert {call.scope for leg in given.values() for call in leg.calls} == {Scope("acme")}
+
+
+def test_the_rules_are_data_one_can_read() -> None:
+    assert [rule.route for rule in default_intent_rules().rules] == [
+        "exact",
+        "comparison",
+        "time_bound",
+        "how_to",
+        "definition",
+        "exact",  # names, where nothing else is said
+    ]
+    assert set(default_intent_profiles()) == {
+        *(rule.route for rule in default_intent_rules().rules),
+        GENERAL,
+    }
+
+
+def test_profiles_and_rules_are_json_and_back() -> None:
+    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    stages = (
+        Threshold(0.2),
+        RuleRerank(RuleWeights(terms=2.0), recency=Recency("date", half_life=30)),
+        ScoreDecay("date", half_life=365, curve=Curve.LINEAR),
+        Top(3),
+    )
+    profile = IntentProfile("codes", {"keyword": 0.7}, depth=50, filters=english, refine=stages)
+    told = json.loads(json.dumps(profile.to_dict()))
+    assert told["refine"][0] == {"stage": "Threshold", "min_score": 0.2}
+    assert IntentProfile.from_dict(told) == profile
+    for made in default_intent_profiles().values():
+        assert IntentProfile.from_dict(made.to_dict()) == made
+    rules = default_intent_rules()
+    again = RuleSelector.from_dict(json.loads(json.dumps(rules.to_dict())))
+    assert again.rules == rules.rules
+
+
+JSON_ERRORS: Mapping[str, tuple[Callable[[], object], str]] = {
+    "a misspelled field": (
+        lambda: IntentProfile.from_dict({"description": "x", "wieghts": {"a": 1.0}}),
+        "has no argument 'wieghts'; write weights=",
+    ),
+    "a misspelled stage": (
+        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Treshold"}]}),
+        "there is no stage 'Treshold'; did you mean 'Threshold'",
+    ),
+    "a misspelled argument of a stage": (
+        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Top", "n": 1}]}),
+        "write k=1",
+    ),
+    "a misspelled part of a stage": (
+        lambda: IntentProfile.from_dict(
+            {"description": "x", "refine": [{"stage": "RuleRerank", "weights": {"term": 1.0}}]}
+        ),
+        "write terms=1.0",
+    ),
+    "filters of another form": (
+        lambda: IntentProfile.from_dict({"description": "x", "filters": {"lang": "en"}}),
+        "the filters of a profile are LlamaIndex's",
+    ),
+    "no mapping": (lambda: IntentProfile.from_dict([]), "a profile must be"),  # type: ignore[arg-type]
+    "no rules": (lambda: RuleSelector.from_dict({"rule": []}), "rules must be"),
+    "a stage with a model": (
+        lambda: IntentProfile("x", refine=(LLMRerank(ScriptedLLM([])),)).to_dict(),
+        "cannot be written as JSON",
+    ),
+    "a stage with a store": (
+        lambda: IntentProfile("x", refine=(MMR(embed_model=FakeEmbedding()),)).to_dict(),
+        "embed_model of MMR cannot be written as JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", JSON_ERRORS)
+def test_json_that_is_no_profile_says_why(wrong: str) -> None:
+    make, problem = JSON_ERRORS[wrong]
+    with pytest.raises(ConfigurationError, match=problem):
+        make()
+
+
+def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:
+    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    rows = [(f"n{n}", 1 - n / 10, "text", {"lang": "en" if n % 2 else "zh"}) for n in range(6)]
+    adaptive = IntentAdaptive(
+        {
+            "exact": IntentProfile("codes", refine=(Threshold(0.6), Top(2))),
+            "definition": IntentProfile("what something is", filters=english),
+        }
+    )
+    retriever = FixedRetriever(rows) >> adaptive
+    exact = searched(retriever, "error E1205")
+    assert node_ids(exact.hits) == ["n0", "n1"]
+    assert exact.details["intents"] == [{"name": "exact", "reason": "a rule holds"}]
+    assert node_ids(searched(retriever, "what is leave").hits) == ["n1", "n3", "n5"]
+    other = searched(retriever, "annual leave")
+    assert len(other.hits) == 6
+    assert other.details["intents"] == [{"name": GENERAL, "reason": "no intent was found"}]
+    assert repr(retriever).endswith(">> IntentAdaptive(intents=['exact', 'definition'])")
+    assert exact.trace is not None
+    assert "Threshold(min_score=0.6)" in exact.trace.outline()
+
+
+class Failing(Selector):
+    """Raises, where others degrade the answer themselves."""
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        raise ConnectionError("down")
+
+
+def test_a_selector_that_fails_leaves_the_ranking_and_says_so(searched: Searched) -> None:
+    profiles = {"exact": IntentProfile("codes", refine=(Top(1),))}
+    failing = LLMSelector(ScriptedLLM([ConnectionError("LLM down")]))
+    for selector, where in ((failing, repr(failing)), (Failing(), "intent")):
+        stage = IntentAdaptive(profiles, selector=selector)
+        result = searched(FixedRetriever([("a", 0.9), ("b", 0.5)]) >> stage, "E1205")
+        assert node_ids(result.hits) == ["a", "b"]
+        assert [part.where for part in result.degraded] == [where]
+
+
+def test_a_stage_refuses_what_it_cannot_honour() -> None:
+    with pytest.raises(ConfigurationError, match="use IntentAdaptiveRetriever"):
+        IntentAdaptive(default_intent_profiles())
+    last = IntentProfile("x", refine=(LongContextReorder(),))
+    with pytest.raises(CompositionError, match=r"IntentAdaptive\(...\) >> LongContextReorder"):
+        IntentAdaptive({"exact": last})
+
+
+def test_what_cannot_work_is_refused_at_construction() -> None:
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: IntentAdaptiveRetriever(legs(), profiles={}), "'general' is needed"),
+        (
+            lambda: IntentAdaptiveRetriever({"dense": legs()["vector"]}),
+            "which is no leg; the legs are 'dense'",
+        ),
+        (
+            lambda: IntentAdaptiveRetriever(legs(), fusion=RRF(weights=(1, 2))),
+            "give the weights to the profiles",
+        ),
+        (
+            lambda: IntentAdaptiveRetriever(FixedRetriever(name="a")),  # type: ignore[arg-type]
+            r"must be a \| b, or a mapping of names to retrievers, got a",
+        ),
+        (
+            lambda: IntentAdaptiveRetriever(
+                legs(), profiles={GENERAL: IntentProfile("rest")}, selector=default_intent_rules()
+            ),
+            "rules name the routes",
+        ),
+    ]
+    for make, problem in wrong:
+        with pytest.raises(ConfigurationError, match=problem):
+            make()
+
+
+def test_it_says_what_it_is_made_of() -> None:
+    profiles = {"how_to": IntentProfile("how"), GENERAL: IntentProfile("rest")}
+    retriever = IntentAdaptiveRetriever(legs(), profiles=profiles)
+    assert repr(retriever) == (
+        "IntentAdaptiveRetriever((vector | keyword), intents=['how_to', 'general'])"
+    )
+
+
+def test_the_outline_shows_the_legs_once() -> None:
+    told = IntentAdaptiveRetriever(legs()).outline().splitlines()
+    assert told[0].startswith("IntentAdaptiveRetriever(RuleSelector(")
+    assert told[1:] == ["├─ vector", "└─ keyword"]

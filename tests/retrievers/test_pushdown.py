@@ -1,0 +1,192 @@
+"""Hybrid search whose fusion is the engine's."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, ScoreRange, Search
+from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))
+
+
+class Fusing(FakeBackend):
+    """An engine that fuses, and remembers what it was asked."""
+
+    def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
+        super().__init__(nodes, features=FUSES, **options)
+        self.asked: list[tuple[Search, FusedSearch]] = []
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Candidate]]:
+        self.asked.append((search, how))
+        return super().fused(embedding, text, search, how)
+
+
+class Leaking(Fusing):
+    """And shows everybody everything."""
+
+    def shows(self, node: TextNode, condition: Condition | None) -> bool:
+        return True
+
+
+class TestRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> Retriever:
+        return HybridRetriever(
+            Fusing(sample_nodes(MODEL)),
+            embed_model=MODEL,
+            top_k=5,
+            fusion=RRF(),
+            pushdown=True,
+        )
+
+
+def hybrid(backend: FakeBackend, **options: Any) -> HybridRetriever:
+    return HybridRetriever(backend, **{"embed_model": MODEL, "fusion": RRF(), **options})
+
+
+def test_the_engine_is_asked_once_for_the_best_alone() -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    hits = hybrid(backend, pushdown=True, candidates=70).for_scope(ACME).retrieve(SAMPLE_QUERIES[0])
+    ((search, how),) = backend.asked
+    assert search == Search(10, ACME.condition, ACME)
+    assert how == FusedSearch(RRF(), (1.0, 1.0), 70)
+    assert hits
+
+
+def test_it_finds_what_our_own_fusion_finds_without_contributions() -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    ours = hybrid(backend, fusion=RRF()).search(SAMPLE_QUERIES[0])
+    pushed = hybrid(backend, pushdown=True).search(SAMPLE_QUERIES[0])
+    assert [(hit.node_id, hit.score) for hit in pushed.hits] == [
+        (hit.node_id, hit.score) for hit in ours.hits
+    ]
+    assert all(hit.contributions for hit in ours.hits)
+    assert not any(hit.contributions for hit in pushed.hits)
+
+
+def test_there_are_never_fewer_candidates_than_hits_wanted() -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    hybrid(backend, pushdown=True, candidates=3).retrieve(Query("leave", top_k=50))
+    assert backend.asked[0][1].candidates == 50
+
+
+def test_the_trace_says_who_fused() -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    apart = FakeBackend(backend.nodes, features=replace(FUSES, one_round_trip=False))
+    told = [
+        str(hybrid(each, pushdown=pushdown).explain("leave").trace)
+        for each, pushdown in ((backend, True), (backend, False), (apart, False))
+    ]
+    steps = ["fusion in the engine by RRF(k=60.0)", "search in one round trip", "keyword"]
+    assert [[step in trace for step in steps] for trace in told] == [
+        [True, False, False],
+        [False, True, True],
+        [False, False, True],
+    ]
+
+
+def test_the_gate_checks_what_the_engine_fused() -> None:
+    retriever = hybrid(Leaking(sample_nodes(MODEL)), pushdown=True).for_scope(ACME)
+    with pytest.raises(ScopeViolationError):
+        retriever.retrieve(SAMPLE_QUERIES[0])
+
+
+def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None:
+    model = FakeEmbedding(fail=ConnectionError("no model"))
+    backend = Fusing(sample_nodes(MODEL))
+    result = hybrid(backend, embed_model=model, pushdown=True).search("annual leave")
+    assert result.hits
+    assert result.degraded
+    assert not backend.asked
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fusion": None},
+        {"fusion": WeightedSum()},
+        {"fusion": RRF(weights=[2, 1])},
+        {"alpha": 0.7},
+        {"alpha": 1.0},
+        {"fusion": WeightedSum(normalise=Normalisation.NONE)},
+    ],
+    ids=str,
+)
+def test_another_fusion_is_refused_with_those_there_are(options: dict[str, Any]) -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    with pytest.raises(UnsupportedModeError, match=r"use RRF\(k=.*leave pushdown out"):
+        hybrid(backend, pushdown=True, **options)
+    assert hybrid(backend, **options).retrieve("leave")
+
+
+def test_an_engine_without_fusion_refuses_pushdown() -> None:
+    silent = EngineFeatures(dense=ScoreRange("cosine"), keyword=ScoreRange("bm25"))
+    with pytest.raises(UnsupportedModeError, match="fake does not fuse"):
+        hybrid(FakeBackend(sample_nodes(MODEL), features=silent), pushdown=True)
+
+
+def test_an_engine_that_was_set_up_otherwise_meanwhile_refuses_pushdown() -> None:
+    """As one does whose index another process made with another distance."""
+
+    class Changing(Fusing):
+        fusions = FUSES.fusions
+
+        @property
+        def features(self) -> EngineFeatures:
+            return replace(FUSES, fusions=self.fusions)
+
+    backend = Changing(sample_nodes(MODEL))
+    retriever = hybrid(backend, pushdown=True)
+    assert retriever.retrieve("leave")
+    backend.fusions = ()
+    with pytest.raises(UnsupportedModeError, match="leave pushdown out"):
+        retriever.retrieve("leave")
+
+
+def test_equal_weights_scale_the_scores() -> None:
+    backend = Fusing(sample_nodes(MODEL))
+    whole = hybrid(backend, pushdown=True).retrieve("leave")
+    half = hybrid(backend, pushdown=True, alpha=0.5).retrieve("leave")
+    assert all(
+        math.isclose(a.get_score(), 2 * b.get_score()) for a, b in zip(whole, half, strict=True)
+    )
+
+
+class Describing(Fusing):
+    """Counts how often it is asked about itself, which is a request on some engines."""
+
+    described = 0
+
+    def describe(self) -> Mapping[str, object]:
+        self.described += 1
+        return super().describe()
+
+
+def test_an_engine_is_not_asked_for_its_name() -> None:
+    backend = Describing(sample_nodes(MODEL))
+    retriever = hybrid(backend, pushdown=True)
+    assert retriever.retrieve(SAMPLE_QUERIES[0])
+    assert (
+        repr(retriever)
+        == "HybridRetriever(fake, top_k=10, fusion=RRF(k=60.0), pushdown=True, name='hybrid')"
+    )
+    assert backend.described == 0

@@ -1,0 +1,255 @@
+"""`RerankRetriever`: a retriever with a reranker behind it, whatever that is and does."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import ScoreKind
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rerank.chain import RerankChain
+from llama_retrieval_ext.stages.rerank.llm import LLMRerank
+from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages.selection import Threshold
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
+
+
+class ByLength(BaseNodePostprocessor):
+    """A foreign reranker: the longest text is the best, and scores are written in place."""
+
+    top_n: int = 100
+    delay_s: float = 0.0
+    fail: Exception | None = None
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        time.sleep(self.delay_s)
+        if self.fail is not None:
+            raise self.fail
+        for hit in nodes:
+            hit.score = float(len(hit.node.get_content()))
+        return sorted(nodes, key=lambda hit: -(hit.score or 0.0))[: self.top_n]
+
+
+class Judge(ScriptedLLM):
+    """Finds the second document of every batch a little better than the first."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
+        return 0.0, "Doc: 2, Relevance: 7\nDoc: 1, Relevance: 6"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(FakeEmbedding()))
+        yield store
+
+
+@pytest.fixture
+def dense(store: EmbeddedVectorStore) -> VectorRetriever:
+    return VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
+
+
+class TestContractWithRules(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, dense: VectorRetriever) -> Retriever:
+        return RerankRetriever(dense, RuleRerank())
+
+
+class TestContractWithMMROverStoredEmbeddings(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
+        return dense >> MMR(embed_model=FakeEmbedding(), store=store)
+
+    def test_its_representation_tells_what_it_is_and_stays_the_same(
+        self, retriever: Retriever
+    ) -> None:
+        assert repr(retriever).endswith(
+            ">> MMR(embed_model=FakeEmbedding(...), store=EmbeddedVectorStore(...))"
+        )
+
+
+class TestContractWithALanguageModel(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, dense: VectorRetriever) -> Retriever:
+        return RerankRetriever(dense, LLMRerank(Judge()))
+
+
+class TestContractThreeDeepWithAForeignReranker(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
+        keyword = KeywordRetriever(store, top_k=20)
+        inner = RerankRetriever(dense, EmbeddingRerank(FakeEmbedding(seed=1)), top_k=20)
+        return RerankRetriever((inner | keyword) >> RRF(), ByLength(), fetch_k=20)
+
+
+def searched(
+    retriever: Retriever, query: str | Query = "annual leave", *, asynchronous: bool
+) -> SearchResult:
+    return asyncio.run(retriever.asearch(query)) if asynchronous else retriever.search(query)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def asynchronous(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_it_takes_any_postprocessor_and_leaves_the_retrievers_hits_alone(
+    *, asynchronous: bool
+) -> None:
+    source = FakeRetriever(ROWS)
+    result = searched(RerankRetriever(source, ByLength(), top_k=2), asynchronous=asynchronous)
+    assert [(hit.node_id, hit.score) for hit in result.hits] == [("c", 12.0), ("b", 10.0)]
+    assert [(hit.node_id, hit.score) for hit in source.hits] == [(id_, s) for id_, s, _ in ROWS]
+
+
+def test_a_failing_reranker_leaves_the_retrievers_order_and_says_so(*, asynchronous: bool) -> None:
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(fail=ConnectionError("no service")))
+    result = searched(retriever, asynchronous=asynchronous)
+    assert [(hit.node_id, hit.score) for hit in result.hits] == [(id_, s) for id_, s, _ in ROWS]
+    assert [(part.where, part.reason) for part in result.degraded] == [
+        ("ByLength", "ConnectionError: no service")
+    ]
+
+
+def test_a_failing_scope_check_is_not_passed_over() -> None:
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(fail=ScopeRequiredError("no scope")))
+    with pytest.raises(ScopeRequiredError):
+        retriever.retrieve("q")
+
+
+def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: bool) -> None:
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0), timeout_s=0.05)
+    started = time.monotonic()
+    result = searched(retriever, asynchronous=asynchronous)
+    assert time.monotonic() - started < 5
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert "did not answer within 0.05 s" in result.degraded[0].reason
+
+
+def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
+    retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
+    result = searched(retriever, Query("q", timeout_s=0.5), asynchronous=asynchronous)
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert [part.where for part in result.degraded] == ["ByLength"]
+
+
+def test_a_chain_stands_in_for_a_reranker_that_fails() -> None:
+    chain = RerankChain(ByLength(fail=ConnectionError("no service")), RuleRerank())
+    result = RerankRetriever(FakeRetriever(ROWS), chain, top_k=1).search("annual leave")
+    assert node_ids(result.hits) == ["c"]
+    assert [part.where for part in result.degraded] == ["ByLength"]
+
+
+def test_declared_logits_are_probabilities_for_what_comes_next() -> None:
+    reranker = Postprocessed(ByLength(), score_kind=ScoreKind.LOGIT)
+    rows = [("good", 0.9, "x" * 5), ("bad", 0.8, "")]
+    pipeline = RerankRetriever(FakeRetriever(rows), reranker) >> Threshold(0.6)
+    assert node_ids(pipeline.retrieve("q")) == ["good"]
+
+
+def test_models_of_the_package_rerankers_are_taken_as_they_are() -> None:
+    class Said:
+        def __init__(self, doc_id: int, score: float) -> None:
+            self.doc_id, self.score, self.rank = doc_id, score, None
+
+    class Backwards:
+        def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Sequence[Said]:
+            return [Said(place, float(place)) for place in doc_ids]
+
+    retriever = RerankRetriever(FakeRetriever(ROWS), Backwards())
+    assert isinstance(retriever.reranker, ModelRerank)
+    assert node_ids(retriever.retrieve("q")) == ["c", "b", "a"]
+
+
+def test_as_many_are_fetched_as_it_is_told_and_never_fewer_than_are_wanted(
+    dense: VectorRetriever,
+) -> None:
+    seen: list[int] = []
+
+    class Counting(ByLength):
+        def _postprocess_nodes(
+            self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        ) -> list[NodeWithScore]:
+            seen.append(len(nodes))
+            return super()._postprocess_nodes(nodes, query_bundle)
+
+    retriever = RerankRetriever(dense, Counting(), top_k=2, fetch_k=5)
+    assert len(retriever.retrieve("annual leave")) == 2
+    assert len(retriever.retrieve(Query("annual leave", top_k=7))) == 7
+    RerankRetriever(dense, Counting(), top_k=2).retrieve("annual leave")
+    assert seen == [5, 7, 12]
+
+
+def test_m2_diversity_over_a_fusion_of_several_retrievers(
+    dense: VectorRetriever, store: EmbeddedVectorStore
+) -> None:
+    fused = (dense | KeywordRetriever(store, top_k=20)) >> RRF()
+    diverse = RerankRetriever(fused, MMR(0.5, embed_model=FakeEmbedding(), store=store), top_k=12)
+    found = node_ids(diverse.retrieve("canteen lunch"))
+    plain = node_ids(fused.retrieve("canteen lunch"))
+    assert plain[:2] == ["acme-lunch", "globex-lunch"]  # the same text twice
+    assert found[0] == "acme-lunch"
+    assert found.index("globex-lunch") > 1
+    assert sorted(found) == sorted(plain)
+
+
+def test_the_query_is_embedded_once_for_retriever_and_reranker(store: EmbeddedVectorStore) -> None:
+    model = FakeEmbedding()
+    dense = VectorRetriever(store, embed_model=model, top_k=20)
+    RerankRetriever(dense, MMR(embed_model=model, store=store)).retrieve("annual leave")
+    assert model.calls == ["annual leave"]
+
+
+def test_the_trace_shows_retriever_and_reranker() -> None:
+    retriever = RerankRetriever(FakeRetriever(ROWS), RuleRerank())
+    trace = retriever.search("annual leave").trace
+    assert trace is not None
+    assert [part.name for part in trace.children] == ["FakeRetriever", "RuleRerank()"]
+    assert [part.count for part in trace.children] == [3, 3]
+
+
+def test_it_draws_and_tells_what_it_is(dense: VectorRetriever) -> None:
+    retriever = RerankRetriever(dense, RuleRerank(), top_k=5)
+    assert retriever.outline().splitlines()[0] == "RerankRetriever(RuleRerank(), top_k=5)"
+    assert repr(retriever) == f"RerankRetriever({dense!r}, reranker=RuleRerank(), top_k=5)"
+
+
+def test_a_reranker_that_returns_fewer_than_are_wanted_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"write ByLength\(..., top_n=5\)"):
+        RerankRetriever(FakeRetriever(ROWS), ByLength(top_n=2), top_k=5)
+    RerankRetriever(FakeRetriever(ROWS), ByLength(top_n=5), top_k=5)
+    RerankRetriever(FakeRetriever(ROWS), SimilarityPostprocessor(), top_k=5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"top_k": 0}, {"fetch_k": 0}, {"timeout_s": 0}, {"reranker": "cohere"}]
+)
+def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        RerankRetriever(FakeRetriever(ROWS), **{"reranker": RuleRerank(), **wrong})

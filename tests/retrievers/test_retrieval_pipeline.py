@@ -1,0 +1,91 @@
+"""A pipeline built stage by stage is the pipeline that the operators give."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+
+import pytest
+from llama_index.core.postprocessor import SimilarityPostprocessor
+
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
+from llama_retrieval_ext.pipeline.stages import Rewrite
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+
+OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+a = FixedRetriever([("a", 0.9, "a", OURS), ("x", 0.5, "x", THEIRS)], name="a")
+b = FixedRetriever([("x", 0.9, "x", THEIRS), ("b", 0.5, "b", OURS)], name="b")
+
+
+@dataclass(frozen=True, slots=True)
+class Shout(Rewrite):
+    def rewrite(self, query: Query) -> Query:
+        return Query(query.query_str.upper(), scope=query.scope)
+
+
+def built() -> RetrievalPipeline:
+    stages = (Shout(), a | b, RRF(), Top(2))
+    pipeline = RetrievalPipeline("built")
+    for stage in stages:
+        pipeline = pipeline.add_stage(stage)
+    return pipeline
+
+
+def test_it_is_what_the_operators_give() -> None:
+    expression = Shout() >> (a | b) >> RRF() >> Top(2)
+    pipeline = built()
+    assert repr(pipeline) == repr(expression)
+    assert node_ids(pipeline.retrieve("query")) == node_ids(expression.retrieve("query"))
+    assert node_ids(asyncio.run(pipeline.aretrieve("query"))) == ["x", "a"]
+    assert a.calls[-1].query_str == "QUERY"
+    assert pipeline.outline().startswith("RetrievalPipeline('built')\n└─ Top(k=2)")
+
+
+def test_adding_a_stage_leaves_the_pipeline_as_it_was() -> None:
+    short = RetrievalPipeline("p").add_stage(a)
+    longer = short.add_stage(Top(1))
+    assert node_ids(short.retrieve("query")) == ["a", "x"]
+    assert node_ids(longer.retrieve("query")) == ["a"]
+
+
+def test_foreign_parts_are_stages_too() -> None:
+    pipeline = RetrievalPipeline("p").add_stage(FakeRetriever([("x", 0.9), ("y", 0.1)]))
+    cut = pipeline.add_stage(SimilarityPostprocessor(similarity_cutoff=0.5))
+    assert node_ids(cut.retrieve("query")) == ["x"]
+
+
+def test_the_scope_reaches_its_legs() -> None:
+    assert node_ids(built().for_scope(Scope("acme")).retrieve("query")) == ["a", "b"]
+
+
+def test_a_stage_that_does_not_fit_is_refused_with_what_to_write_instead() -> None:
+    with pytest.raises(CompositionError, match=r"put a Fusion between them: \(a \| b\) >> RRF"):
+        RetrievalPipeline("p").add_stage(a | b).add_stage(Top(1))
+    with pytest.raises(CompositionError, match="3 is no stage"):
+        RetrievalPipeline("p").add_stage(a).add_stage(3)
+
+
+@pytest.mark.parametrize("stages", [(), (Shout(),), (a | b,), (RRF(),)], ids=repr)
+def test_a_pipeline_that_is_not_finished_says_what_it_needs(stages: tuple[object, ...]) -> None:
+    pipeline = RetrievalPipeline("p")
+    for stage in stages:
+        pipeline = pipeline.add_stage(stage)
+    with pytest.raises(CompositionError, match="it needs a retriever"):
+        pipeline.retrieve("query")
+
+
+def test_a_stage_in_place_of_the_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be of type str, got a; .*add_stage"):
+        RetrievalPipeline(a)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", [3, None, "retriever", Top])
+def test_what_is_no_stage_is_refused_at_once(part: object) -> None:
+    with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
+        RetrievalPipeline("faq").add_stage(part)
+    with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
+        RetrievalPipeline("faq").add_stage(FakeRetriever()).add_stage(part)

@@ -1,0 +1,229 @@
+"""What hands the query to a child streams what the child streams."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.storage.docstore import SimpleDocumentStore
+
+from llama_retrieval_ext.execution.legs import Leg, retrieval
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids
+from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
+from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
+from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
+from llama_retrieval_ext.retrievers.intent_profile import IntentProfile
+from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
+from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
+from llama_retrieval_ext.stages.fusion import RRF, Max
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+Streamed = Callable[[Retriever, Query | str], list[list[str]]]
+
+
+def streamed(retriever: Retriever, query: Query | str) -> list[list[str]]:
+    return [node_ids(result.hits) for result in retriever.stream(query)]
+
+
+def astreamed(retriever: Retriever, query: Query | str) -> list[list[str]]:
+    async def collected() -> list[SearchResult]:
+        return [result async for result in retriever.astream(query)]
+
+    return [node_ids(result.hits) for result in asyncio.run(collected())]
+
+
+both_ways = pytest.mark.parametrize("stream", [streamed, astreamed])
+
+
+@dataclass
+class Picks(Selector):
+    """Picks these."""
+
+    found: Sequence[str]
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        return [Selection(name) for name in self.found]
+
+
+def late(name: str, delay_s: float, *, error: Exception | None = None) -> FixedRetriever:
+    rows = [] if error else [(name, 0.9)]
+    return FixedRetriever(rows, name=name, delay_s=delay_s, error=error)
+
+
+def two_legs() -> Retriever:
+    return (late("a", 0.0) | late("b", 0.04)) >> RRF()
+
+
+STEPS = [["a"], ["a", "b"], ["a", "b"]]
+
+
+def routed(picks: Sequence[str], **routes: BaseRetriever | Leg) -> RouterRetriever:
+    named: Mapping[str, Route] = {name: Route(part, name) for name, part in routes.items()}
+    return RouterRetriever(Picks(picks), named)
+
+
+HANDING_ON: dict[str, Callable[[], Retriever]] = {
+    "router": lambda: routed(["x"], x=two_legs(), y=late("y", 0.0)),
+    "intent": lambda: IntentAdaptiveRetriever(
+        {"x": late("a", 0.0), "y": late("b", 0.04)}, profiles={"general": IntentProfile("any")}
+    ),
+    "fallback": lambda: FallbackRetriever(two_legs(), late("y", 0.0)),
+    "rerank": lambda: RerankRetriever(two_legs(), RuleRerank()),
+    "recursive": lambda: RecursiveRetriever("root", {"root": two_legs()}),
+    "auto-merging": lambda: AutoMergingRetriever(two_legs(), SimpleDocumentStore()),
+    "pipeline": lambda: two_legs() >> Top(5),
+    "step by step": lambda: RetrievalPipeline("named").add_stage(two_legs()),
+    "hyde of the mean": lambda: HyDERetriever(
+        two_legs(), ScriptedLLM(["Two weeks."]), mode=HyDEMode.MEAN
+    ),
+    "five deep": lambda: FallbackRetriever(
+        routed(["x"], x=routed(["x"], x=two_legs() >> Top(5))), late("y", 0.0)
+    ),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("timeout_s", [None, 30.0])
+@pytest.mark.parametrize("make", HANDING_ON.values(), ids=HANDING_ON.keys())
+def test_the_childs_fused_ranking_comes_after_each_leg(
+    stream: Streamed, make: Callable[[], Retriever], timeout_s: float | None
+) -> None:
+    assert stream(make(), Query("leave", timeout_s=timeout_s)) == STEPS
+
+
+@both_ways
+def test_a_router_of_several_routes_streams_its_own_fusion(stream: Streamed) -> None:
+    inner = branches(late("b", 0.04), late("c", 0.04)) >> RRF()
+    retriever = routed(["x", "y"], x=late("a", 0.0), y=inner, z=late("z", 0.0))
+    assert stream(retriever, "q") == [["a"], ["a", "b", "c"], ["a", "b", "c"]]
+
+
+@both_ways
+def test_routes_of_which_one_fails_stream_what_there_is(stream: Streamed) -> None:
+    broken = late("x", 0.0, error=ConnectionError("down"))
+    assert stream(routed(["x", "y"], x=broken, y=late("y", 0.02)), "q") == [["y"], ["y"]]
+
+
+@both_ways
+def test_when_the_picked_route_fails_the_others_are_heard(stream: Streamed) -> None:
+    halting = branches(
+        late("a", 0.0), Leg("broken", late("b", 0.04, error=ConnectionError("down")), required=True)
+    )
+    retriever = routed(["x"], x=halting >> RRF(), y=late("y", 0.0))
+    assert stream(retriever, "q") == [["a"], ["y"]]
+
+
+class Wavers(Retriever):
+    """Tells something, takes too long, and tells something else."""
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        yield from retrieval(branches(late("a", 0.0)) >> RRF(), query)
+        yield Call(lambda: time.sleep(0.12))  # nothing can interrupt it
+        yield from retrieval(branches(late("x", 0.0)) >> RRF(), query)
+        return []
+
+
+@both_ways
+def test_a_route_that_was_given_up_is_not_heard_any_more(stream: Streamed) -> None:
+    others = branches(late("c", 0.0), late("d", 0.25)) >> RRF()
+    retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.06), y=others)
+    assert stream(retriever, "q") == [["a"], ["c"], ["c", "d"], ["c", "d"]]
+
+
+@both_ways
+def test_a_fallback_streams_one_retriever_after_the_other(stream: Streamed) -> None:
+    retriever = FallbackRetriever(two_legs(), branches(late("c", 0.0)) >> RRF(), enough=3)
+    assert stream(retriever, "q") == [["a"], ["a", "b"], ["c"], ["a", "b"]]
+
+
+@both_ways
+def test_partial_answers_are_as_long_as_what_was_asked_for(stream: Streamed) -> None:
+    long = branches(FixedRetriever([(id_, 0.9) for id_ in "abcdef"])) >> RRF()
+    retriever = FallbackRetriever(long, late("y", 0.0), top_k=3)
+    assert stream(retriever, "q") == [["a", "b", "c"], ["a", "b", "c"]]
+    assert stream(retriever, Query("q", top_k=2)) == [["a", "b"], ["a", "b"]]
+
+
+def in_tenants() -> FakeRetriever:
+    mine, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+    return FakeRetriever([("mine", 0.9, "mine", mine), ("theirs", 0.8, "theirs", theirs)])
+
+
+@both_ways
+def test_partial_answers_keep_to_the_scope_of_the_router(stream: Streamed) -> None:
+    retriever = routed(["x", "y"], x=branches(in_tenants()) >> RRF(), y=in_tenants())
+    bound = retriever.for_scope(Scope("acme"))
+    assert stream(bound, "q") == [["mine"], ["mine"], ["mine"]]
+
+
+class Foreign(BaseRetriever):
+    """A composite of somebody else's: it hands on the text alone."""
+
+    def __init__(self, inside: BaseRetriever) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self.inside.retrieve(query_bundle)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await self.inside.aretrieve(query_bundle)
+
+
+@both_ways
+def test_what_a_foreign_composite_finds_on_its_way_is_not_told(stream: Streamed) -> None:
+    # It knows no scope: what its parts find is checked only when it answers.
+    retriever = Foreign(branches(in_tenants()) >> RRF()) >> Top(5)
+    assert stream(retriever, Query("q", scope=Scope("acme"))) == [["mine"]]
+
+
+class LooksUp(Rewrite):
+    """Asks a retriever on the way."""
+
+    def rewrite_plan(self, query: Query) -> Plan[Query]:
+        yield from retrieval(branches(late("seen", 0.0)) >> RRF(), query)
+        return query
+
+
+class Expands(Refine):
+    """Asks a retriever on the way, and keeps the hits."""
+
+    def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
+        yield from retrieval(branches(late("more", 0.0)) >> RRF(), query)
+        return list(hits)
+
+
+@both_ways
+def test_retrievers_that_stages_ask_are_not_heard(stream: Streamed) -> None:
+    assert stream(LooksUp() >> two_legs() >> Expands(), "q") == STEPS
+    assert stream(RerankRetriever(LooksUp() >> two_legs(), Expands()), "q") == STEPS
+
+
+@both_ways
+def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed) -> None:
+    unscored = FakeRetriever([("a", None)])
+    with pytest.raises(ValueError, match="'a' has the score None"):
+        stream(branches(unscored, late("b", 0.0)) >> Max(), "q")
+
+
+@both_ways
+def test_nothing_comes_behind_the_answer(stream: Streamed) -> None:
+    slow = Leg("slow", late("b", 0.1), timeout_s=0.03)
+    retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())
+    assert stream(retriever, "q") == [["a"], ["a"]]
+    time.sleep(0.15)  # the leg that was late ends now; nobody listens, and nothing breaks

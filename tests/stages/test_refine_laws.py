@@ -1,0 +1,186 @@
+"""What holds for every refinement."""
+
+import asyncio
+import copy
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.pipeline.chains import RefineChain, refined
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Contribution, Hit, node_ids, ordered, score_of
+from llama_retrieval_ext.stages.decay import ScoreDecay
+from llama_retrieval_ext.stages.rerank.chain import RerankChain
+from llama_retrieval_ext.stages.rerank.llm import LLMRerank
+from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages.selection import (
+    Alike,
+    Collapse,
+    Dedupe,
+    LongContextReorder,
+    Threshold,
+    Top,
+)
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.quick import examples
+
+QUERY = Query("annual leave")
+FEW = examples(25)  # of each stage
+WORDS = ("annual", "sick", "leave", "days", "travel", "年假", "员工")
+# Of none to two words. Drawing one is much faster than drawing its words.
+TEXTS = [" ".join(words) for length in range(3) for words in product(WORDS, repeat=length)]
+
+
+class Judge(ScriptedLLM):
+    """Always says the same of two documents."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
+        return 0.0, "Doc: 2, Relevance: 7\nDoc: 1, Relevance: 7"
+
+
+REORDERING: list[Refine] = [
+    MMR(0.5, embed_model=FakeEmbedding()),
+    EmbeddingRerank(FakeEmbedding()),
+    RuleRerank(),
+    LLMRerank(Judge()),
+    ScoreDecay("year", half_life=3, origin=2026),
+    RerankChain(RuleRerank()),
+    LongContextReorder(),
+]
+DROPPING: list[Refine] = [
+    Top(2),
+    Threshold(0.5),
+    Collapse(by="year"),
+    Dedupe(Alike.ID),
+    Dedupe(),
+    Dedupe(Alike.NEARLY, at_least=0.5),
+]
+EVERY = REORDERING + DROPPING
+
+
+def names(stages: list[Refine]) -> list[str]:
+    return [repr(stage).replace("(embed_model=FakeEmbedding(...))", "") for stage in stages]
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> list[Hit]:
+    ids = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8))
+    return ordered(
+        Hit(
+            node=TextNode(
+                id_=id_,
+                text=draw(st.sampled_from(TEXTS)),
+                metadata={"year": draw(st.integers(2015, 2027))},
+            ),
+            score=draw(st.sampled_from([-0.2, 0.1, 0.5, 0.9])),
+            source="fake",
+        )
+        for id_ in ids
+    )
+
+
+@pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
+@FEW
+@given(hits=rankings())
+def test_no_id_is_invented_and_none_comes_twice(stage: Refine, hits: list[Hit]) -> None:
+    found = node_ids(run(refined(stage, QUERY, hits)))
+    assert set(found) <= set(node_ids(hits))
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("stage", REORDERING, ids=names(REORDERING))
+@FEW
+@given(hits=rankings())
+def test_reordering_loses_nothing(stage: Refine, hits: list[Hit]) -> None:
+    assert sorted(node_ids(run(refined(stage, QUERY, hits)))) == sorted(node_ids(hits))
+
+
+@pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
+@FEW
+@given(hits=rankings())
+def test_the_result_is_best_first_with_ties_by_id(stage: Refine, hits: list[Hit]) -> None:
+    found = run(refined(stage, QUERY, hits))
+    if not isinstance(stage, LongContextReorder):  # the one that leaves the order, on purpose
+        assert node_ids(found) == node_ids(ordered(found))
+
+
+@pytest.mark.parametrize("stage", DROPPING, ids=names(DROPPING))
+@FEW
+@given(hits=rankings())
+def test_dropping_keeps_order_and_scores_and_does_it_all_at_once(
+    stage: Refine, hits: list[Hit]
+) -> None:
+    once = run(refined(stage, QUERY, hits))
+    assert once == [hit for hit in hits if hit in once]
+    assert run(refined(stage, QUERY, once)) == once
+
+
+@pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
+@FEW
+@given(hits=rankings())
+def test_nothing_that_came_in_is_changed_and_sync_equals_async(
+    stage: Refine, hits: list[Hit]
+) -> None:
+    before = copy.deepcopy(hits)
+    query = Query("annual leave", embedding=None)
+    found = run(refined(stage, query, hits))
+    assert asyncio.run(_arun(stage, query, hits)) == found
+    assert hits == before
+    assert query == QUERY
+
+
+async def _arun(stage: Refine, query: Query, hits: list[Hit]) -> list[Hit]:
+    return await arun(refined(stage, query, hits))
+
+
+@pytest.mark.parametrize("stage", REORDERING[:-1], ids=names(REORDERING[:-1]))
+@FEW
+@given(hits=rankings())
+def test_the_shares_of_a_hits_contributions_sum_to_its_score(
+    stage: Refine, hits: list[Hit]
+) -> None:
+    for hit in run(refined(stage, QUERY, hits)):
+        total = sum(part.share for part in hit.contributions)
+        assert total == pytest.approx(score_of(hit), abs=1e-9)
+        assert all(isinstance(part, Contribution) for part in hit.contributions)
+
+
+@FEW
+@given(rankings(), st.integers(1, 9), st.integers(1, 9))
+def test_two_cuts_are_the_smaller_one(hits: list[Hit], j: int, k: int) -> None:
+    twice = RefineChain((Top(j), Top(k)))
+    assert run(twice.refine_plan(QUERY, hits)) == run(Top(min(j, k)).refine_plan(QUERY, hits))
+
+
+@FEW
+@given(rankings())
+def test_mmr_by_relevance_alone_is_the_order_by_cosine(hits: list[Hit]) -> None:
+    model = FakeEmbedding()
+    by_cosine = run(EmbeddingRerank(model).refine_plan(QUERY, hits))
+    found = run(MMR(1.0, embed_model=model).refine_plan(QUERY, by_cosine))
+    assert node_ids(found) == node_ids(by_cosine)
+
+
+@FEW
+@given(rankings(), st.integers(1, 8))
+def test_fewer_picks_of_mmr_are_the_first_of_more(hits: list[Hit], top_k: int) -> None:
+    model = FakeEmbedding()
+    few = run(MMR(top_k=top_k, embed_model=model).refine_plan(QUERY, hits))
+    assert node_ids(few) == node_ids(run(MMR(embed_model=model).refine_plan(QUERY, hits)))[:top_k]
+
+
+@pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
+def test_every_stage_composes_and_tells_what_it_is(stage: Refine) -> None:
+    assert repr(Top(3) >> stage) == f"Top(k=3) >> {stage!r}"
+    assert " at 0x" not in repr(stage)

@@ -1,0 +1,84 @@
+"""URLs: what they name, and what is refused without telling secrets."""
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.stores.elasticsearch.index import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch, parsed
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "index"),
+    [
+        ("elasticsearch://localhost/docs", "http://localhost:9200", "docs"),
+        ("elasticsearch://localhost:1234/docs", "http://localhost:1234", "docs"),
+        ("elasticsearchs://es.example/docs", "https://es.example:9200", "docs"),
+        ("elasticsearchs://es.example/proxy/es/docs", "https://es.example:9200/proxy/es", "docs"),
+        ("elasticsearch://[::1]:9201/docs-1.2_x", "http://[::1]:9201", "docs-1.2_x"),
+    ],
+)
+def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> None:
+    connection, name = parsed(url)
+    assert (connection.where, name) == (where, index)
+
+
+@pytest.mark.parametrize(
+    "index", ["", "_all", "*", "a,b", "a*", "Upper", "-a", "+a", ".", "..", ".kibana", "a b", "a#b"]
+)
+def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
+    with pytest.raises(ConfigurationError, match="index"):
+        parsed(f"elasticsearch://localhost/{index.replace('#', '%23')}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "elasticsearch:///docs",
+        "http://localhost/docs",
+        "elasticsearch://localhost:99999/docs",
+        "elasticsearch://localhost/docs?colour=red",
+        "elasticsearch://localhost/docs?timeout_s=never",
+        "elasticsearch://localhost/docs?timeout_s=-1",
+        "elasticsearch://localhost/docs?user_env=NOT_SET_ANYWHERE&password_env=NOT_SET_ANYWHERE",
+        "elasticsearch://localhost/docs?api_key_env=",
+    ],
+)
+def test_a_url_that_cannot_work_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parsed(url)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match="environment") as caught:
+        parsed("elasticsearch://elastic:hunter2@localhost/docs")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_credentials_come_from_the_environment_and_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ES_USER", "elastic")
+    monkeypatch.setenv("ES_PASSWORD", "hunter2")
+    connection, _ = parsed(
+        "elasticsearch://localhost/docs?user_env=ES_USER&password_env=ES_PASSWORD"
+    )
+    assert connection.options == {"basic_auth": ("elastic", "hunter2")}
+    assert "hunter2" not in repr(connection)
+    monkeypatch.setenv("ES_KEY", "hunter2")
+    connection, _ = parsed("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5")
+    assert connection.options == {"api_key": "hunter2"}
+    assert connection.timeout_s == 5.0
+    with pytest.raises(ConfigurationError, match="not both"):
+        parsed("elasticsearch://h/d?api_key_env=ES_KEY&user_env=ES_USER&password_env=ES_PASSWORD")
+
+
+def test_parameters_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="shards"):
+        IndexParams.of({"shards": 3})
+    with pytest.raises(ConfigurationError, match="number_of_shards must be at least 1"):
+        IndexParams.of({"number_of_shards": 0})
+
+
+def test_a_server_that_is_not_there_cannot_be_opened() -> None:
+    with pytest.raises(StoreUnavailableError, match=r"http://127\.0\.0\.1:9 cannot be reached"):
+        open_elasticsearch("elasticsearch://127.0.0.1:9/docs")

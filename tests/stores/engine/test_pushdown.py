@@ -1,0 +1,94 @@
+"""What engines fuse by themselves is what this package would make of the same two rankings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.stages.fusion import RRF, CombMNZ, WeightedSum
+from llama_retrieval_ext.stores.engine.pushdown import (
+    FusedSearch,
+    Line,
+    NativeFusion,
+    check_native,
+)
+from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.milvus import milvus_url
+from tests.stores.engines import filled
+from tests.stores.fusing import check_agreement, random_nodes
+
+__all__ = ["elasticsearch_url", "milvus_url"]
+
+BY_RANK = NativeFusion(kind=RRF, least_k=1, most_k=100, equal_weights=True)
+BY_SUM = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, Normalisation.NONE))
+EVEN = {"vector": 1.0, "keyword": 1.0}
+
+
+_ALONE = {"number_of_replicas": 0}
+_SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "embedded": [{}, {"distance": "dot"}, {"distance": "euclid"}],
+    "qdrant": [{}, {"distance": "dot"}, {"distance": "euclid"}],
+    "milvus": [{}, {"distance": "dot"}, {"distance": "euclid"}],
+    "milvus server": [{}],
+    "elasticsearch": [
+        {"store_params": _ALONE},
+        {"store_params": {**_ALONE, "number_of_shards": 3}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [(engine, each) for engine, settings in _SETTINGS.items() for each in settings],
+    ids=str,
+)
+def test_an_engine_fuses_as_we_do_whatever_is_searched(
+    engine: str, settings: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    nodes = random_nodes()
+    with filled(engine, nodes, request=request, folder=tmp_path, **settings) as backend:
+        assert backend.features.fusions
+        check_agreement(backend)
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("fusion", "weights"),
+        [
+            (RRF(k=0), EVEN),
+            (RRF(k=101), EVEN),
+            (RRF(k=60.5), EVEN),
+            (RRF(), {"vector": 2.0, "keyword": 1.0}),
+            (RRF(), {"vector": 1.0, "keyword": 0.0}),
+            (WeightedSum(), EVEN),
+            (WeightedSum(normalise=Normalisation.NONE), EVEN),
+            (CombMNZ(), EVEN),
+        ],
+        ids=repr,
+    )
+    def test_a_fusion_that_the_engine_does_otherwise(
+        self, fusion: Any, weights: dict[str, float]
+    ) -> None:
+        with pytest.raises(UnsupportedModeError, match="k=a whole number from 1 to 100"):
+            check_native([BY_RANK, BY_SUM], fusion, weights, engine="some")
+
+    def test_a_subclass_with_another_formula(self) -> None:
+        class Other(RRF):
+            def combine(self, shares: Any) -> Any:
+                return super(RRF, self).combine(shares)
+
+        assert BY_RANK.is_as(RRF(), (1, 1))
+        assert not BY_RANK.is_as(Other(), (1, 1))
+
+    def test_anything_where_there_is_nothing(self) -> None:
+        with pytest.raises(UnsupportedModeError, match="leave pushdown out"):
+            check_native([], RRF(), EVEN, engine="some")
+
+
+def test_what_was_not_found_adds_nothing_on_any_line() -> None:
+    scales = {"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
+    how = FusedSearch(WeightedSum(normalise=scales), (3.0, 1.0), 10)
+    assert how.lines == (Line(0.375, 0.375), Line(0.25, 0.0))
+    assert [line.slope * line.root + line.intercept for line in how.lines] == [0.0, 0.0]

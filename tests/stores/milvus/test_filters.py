@@ -1,0 +1,85 @@
+"""Milvus's expressions mean exactly what `matches` says, whatever stands in the metadata."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import UnsupportedFilterError
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+from tests.servers.given import collection_url
+from tests.servers.milvus import URL_VARIABLE
+from tests.stores.filters_contract import FiltersContract
+from tests.stores.milvus.hard_metadata import ODD
+from tests.stores.odd_metadata import EQ, IN, matching
+
+NODES = ODD.nodes(300, seed=7)
+
+
+# Milvus Lite reads expressions alike in a file and as a server; a user's own server does not.
+PLACES = ["file", "server"] if URL_VARIABLE in os.environ else ["file"]
+
+
+@contextmanager
+def opened_at(place: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[MilvusStore]:
+    url = f"milvus:{folder}/kb.db"
+    if place == "server":
+        url = collection_url(request.getfixturevalue("milvus_url"), f"t{uuid.uuid4().hex}")
+    with open_milvus(url) as store:
+        yield store
+        store.clear()
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def corpus(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
+        store.add(NODES)
+        yield store
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def changing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
+        yield store
+
+
+class TestFilters(FiltersContract[MilvusStore]):
+    odd, nodes = ODD, NODES
+
+    def test_a_filter_as_deep_as_allowed_is_answered(self, corpus: MilvusStore) -> None:
+        condition: Condition = Compare("k", EQ, "a")
+        for number in range(14):
+            condition = Not(AnyOf((condition, Compare("k", EQ, number))))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
+
+    def test_many_values_are_answered(self, corpus: MilvusStore) -> None:
+        condition = Compare("k", IN, (*map(str, range(5000)), "a", 3))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
+
+    @pytest.mark.parametrize("group", [AnyOf, AllOf])
+    def test_many_parts_are_answered(self, corpus: MilvusStore, group: type[AnyOf | AllOf]) -> None:
+        how = EQ if group is AnyOf else FilterOperator.NE
+        others = (Compare("other", how, value) for value in (*map(str, range(1000)), "a"))
+        condition = group((Compare("k", how, "a"), *others))
+        assert self.found(corpus, [condition]) == [matching(NODES, condition)]
+
+
+def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(
+    store: MilvusStore,
+) -> None:
+    condition: Condition = Compare("k", EQ, "a")
+    for _ in range(20):
+        condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
+    with pytest.raises(UnsupportedFilterError, match="nested"):
+        MilvusBackend(store).dense([1.0], Search(1, condition))

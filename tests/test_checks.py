@@ -1,0 +1,235 @@
+"""What is of another type is refused where it comes in, not while a query is answered."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import VectorStoreIndex
+from llama_index.core.schema import TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+GOOD = FixedRetriever()
+INDEX: Any = VectorStoreIndex([TextNode(text="leave")], embed_model=FakeEmbedding())
+WORD: Any = "max"
+NUMBER: Any = 7
+HALF: Any = 1.5
+ROUTE = ext.Route(GOOD, "everything")
+
+
+def store() -> ext.EmbeddedVectorStore:
+    return ext.EmbeddedVectorStore(":memory:")
+
+
+WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
+    "a leg of an index": (lambda: ext.Leg("a", INDEX), "as_retriever"),
+    "a fusion of an index": (lambda: ext.QueryFusionRetriever([GOOD, INDEX]), "as_retriever"),
+    "a fallback on an index": (lambda: ext.FallbackRetriever(GOOD, INDEX), "as_retriever"),
+    "an index reranked": (lambda: ext.RerankRetriever(INDEX, ext.RuleRerank()), "as_retriever"),
+    "an index to begin with": (lambda: ext.RecursiveRetriever("a", {"a": INDEX}), "as_retriever"),
+    "an index merged": (lambda: ext.AutoMergingRetriever(INDEX, SimpleDocumentStore()), "as_ret"),
+    "an index asked with answers": (
+        lambda: ext.HyDERetriever(INDEX, ScriptedLLM([]), mode=ext.HyDEMode.MEAN),
+        "as_retriever",
+    ),
+    "no docstore": (lambda: ext.AutoMergingRetriever(GOOD, INDEX), "StorageContext"),
+    "the name of a model": (
+        lambda: ext.HybridRetriever(store(), embed_model=WORD),
+        r"got 'max'; pass .* resolve_embed_model",
+    ),
+    "the name of a model for MMR": (lambda: ext.MMR(embed_model=WORD), "embed_model"),
+    "the name of a model for routes": (lambda: ext.EmbeddingSelector(WORD), "embed_model"),
+    "no number of hits": (lambda: ext.VectorRetriever(store(), top_k=None), "top_k"),  # type: ignore[arg-type]
+    "no number of hits in memory": (lambda: ext.BM25Retriever(top_k=None), "top_k"),  # type: ignore[arg-type]
+    "a word for a collapse": (lambda: ext.KeywordRetriever(store(), collapse=WORD), "Collapse"),
+    "a word for a fusion": (lambda: ext.HybridRetriever(store(), fusion=WORD), "Fusion"),
+    "a word for a mode": (lambda: ext.HyDERetriever(GOOD, ScriptedLLM([]), mode=WORD), "FUSED"),
+    "a word for a score": (
+        lambda: ext.AutoMergingRetriever(GOOD, SimpleDocumentStore(), merged_score=WORD),
+        "MergedScore.MEAN",
+    ),
+    "a word for a policy": (
+        lambda: ext.RecursiveRetriever("a", {"a": GOOD}, policy=WORD),
+        "ScorePolicy.CHILD",
+    ),
+    "a word for the unscored": (lambda: ext.WeightedSum(unscored=WORD), "Unscored.REFUSE"),
+    "a word for the unscored of Max": (lambda: ext.Max(unscored=WORD), "Unscored.REFUSE"),
+    "a word for a scale": (lambda: ext.WeightedSum(normalise=WORD), "Normalisation.MIN_MAX"),
+    "a word for a leg's scale": (lambda: ext.WeightedSum(normalise={"a": WORD}), "of 'a' must"),
+    "a word for a scale of CombMNZ": (lambda: ext.CombMNZ(normalise=WORD), "Normalisation"),
+    "a word for a curve": (lambda: ext.Recency("date", half_life=3, curve=WORD), "Curve.LINEAR"),
+    "weights as a dict": (lambda: ext.RuleRerank({"terms": 2}), "write RuleWeights"),  # type: ignore[arg-type]
+    "a boost without a tuple": (lambda: ext.RuleRerank(boosts=ext.Boost("a", "b")), "boosts"),  # type: ignore[arg-type]
+    "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),
+    "a word for a least score": (lambda: ext.Threshold(WORD), "got 'max'"),
+    "a word for a time": (lambda: ext.Leg("a", GOOD, timeout_s=WORD), "timeout_s of leg 'a'"),
+    "half a retry": (lambda: ext.Leg("a", GOOD, retries=0.5), "retries of leg 'a'"),  # type: ignore[arg-type]
+    "a breaker that never opens": (lambda: CircuitBreaker(failures=float("nan")), "failures"),  # type: ignore[arg-type]
+    "a number for a name": (lambda: FixedRetriever(name=NUMBER), "name must be of type str"),
+    "more hits than can be": (lambda: ext.Query("leave", top_k=10**30), "top_k must be at most"),
+    "a word for a selector": (lambda: ext.RouterRetriever(WORD, {"a": ROUTE}), "Selector"),
+    "a word for a router's fusion": (
+        lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, fusion=WORD),
+        "fusion must be",
+    ),
+    "half a route": (
+        lambda: ext.RouterRetriever(ext.RuleSelector([]), {"a": ROUTE}, max_routes=HALF),
+        "max_routes",
+    ),
+    "half a route of a model": (
+        lambda: ext.LLMSelector(ScriptedLLM([]), max_routes=HALF),
+        "max_routes",
+    ),
+    "half a document": (lambda: ext.LLMRerank(ScriptedLLM([]), batch_size=HALF), "batch_size"),
+    "half a hit": (lambda: ext.FallbackRetriever(GOOD, GOOD, enough=HALF), "enough"),
+    "half a query": (lambda: ext.QueryFusionRetriever([GOOD], num_queries=HALF), "num_queries"),
+    "half a leg": (
+        lambda: ext.QueryFusionRetriever([GOOD], num_queries=1, min_success=HALF),
+        "min_success",
+    ),
+    "a profile with one stage": (lambda: ext.IntentProfile("a", refine=WORD), "refine"),
+    "a profile without weights": (lambda: ext.IntentProfile("a", weights=WORD), "weights"),
+    "a word for a tokenizer": (lambda: ext.BM25Retriever(tokenizer=WORD), "tokenizer"),
+    "a word for a promise": (
+        lambda: ext.KnowledgeBase.open(
+            "embedded::memory:", embed_model=FakeEmbedding(), require_scope=WORD
+        ),
+        "require_scope must be of type bool",
+    ),
+    "a number to copy": (lambda: ext.copy_knowledge_base(NUMBER, "embedded:./kb"), "URL"),
+    "a word for a rule": (lambda: ext.RuleSelector([WORD]), "RouteRule"),
+    "a rule for no script": (lambda: ext.RouteRule("a", script="chinese"), "'han'"),
+    "a rule for no length": (lambda: ext.RouteRule("a", min_length=5, max_length=2), "max_length"),
+    "a path for a URL": (
+        lambda: ext.KnowledgeBase.open(Path("kb"), embed_model=FakeEmbedding()),  # type: ignore[arg-type]
+        "named by a URL",
+    ),
+    "a URL with a zero byte": (lambda: ext.open_store("embedded:a\0b"), "named by a URL"),
+    "a number for a path": (lambda: ext.EmbeddedVectorStore(NUMBER), "path must be"),
+}
+
+
+@pytest.mark.parametrize(("make", "told"), WRONG.values(), ids=WRONG)
+def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        make()
+
+
+CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
+    "a word run together": (
+        lambda: ext.VectorRetriever(store(), topk=3),  # type: ignore[call-arg]
+        r"VectorRetriever\(\) has no argument 'topk'; write top_k=3",
+    ),
+    "a short word": (lambda: ext.KeywordRetriever(store(), k=3), "write top_k=3"),  # type: ignore[call-arg]
+    "LlamaIndex's word on a composite": (
+        lambda: ext.RerankRetriever(GOOD, ext.RuleRerank(), similarity_top_k=3),  # type: ignore[call-arg]
+        "write top_k=3",
+    ),
+    "a word that is near no other": (
+        lambda: ext.BM25Retriever(colour="red"),  # type: ignore[call-arg]
+        "has no argument colour; the number of hits is top_k",
+    ),
+    "no LLM": (ext.HyDE, r"'llm'; write HyDE\(llm=...\)"),
+    "a stage of a value": (lambda: ext.Top(top_k=3), "write k=3"),  # type: ignore[call-arg]
+    "a fusion": (lambda: ext.RRF(weight={"a": 1}), r"write weights=\{'a': 1\}"),  # type: ignore[call-arg]
+    "a leg": (lambda: ext.Leg("a", GOOD, wieght=2.0), "write weight=2.0"),  # type: ignore[call-arg]
+    "a query": (lambda: ext.Query("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
+    "a scope": (lambda: ext.Scope(tenant="acme"), "write tenant_id='acme'"),  # type: ignore[call-arg]
+    "a search": (lambda: GOOD.search("leave", topk=3), "write top_k=3"),  # type: ignore[call-arg]
+    "an async search": (
+        lambda: asyncio.run(GOOD.asearch("leave", topk=3)),  # type: ignore[call-arg]
+        r"asearch\(\) has no argument 'topk'; write top_k=3",
+    ),
+    "a store": (
+        lambda: ext.open_store("embedded::memory:", dimensions=3),  # type: ignore[call-arg]
+        r"open_store\(\) has no argument 'dimensions'",
+    ),
+    "a knowledge base": (
+        lambda: ext.KnowledgeBase.open("embedded::memory:", embed_modle=GOOD),  # type: ignore[call-arg]
+        r"open\(\) has no argument 'embed_modle'; write embed_model=",
+    ),
+    "a method taken for an option": (
+        lambda: GOOD.search("leave", explain=True),  # type: ignore[call-arg]
+        r"search\(\) has no argument 'explain'",
+    ),
+    "two names of one number": (
+        lambda: ext.VectorRetriever(store(), top_k=3, similarity_top_k=4),
+        "got 3 and 4 for top_k and similarity_top_k, which are two names of one argument; give one",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
+    make, problem = CALLS[call]
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        make()
+    assert isinstance(caught.value, TypeError)  # as Python's own is
+
+
+def test_a_type_error_from_inside_a_constructor_stays_as_it_is() -> None:
+    class Own(FixedRetriever):
+        def __init__(self, number: int) -> None:
+            super().__init__([("a", 1.0 + number)])
+
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        Own("one")  # type: ignore[arg-type]
+    assert not isinstance(caught.value, ConfigurationError)
+
+
+def test_checked_constructors_keep_their_signatures() -> None:
+    parameters = inspect.signature(ext.VectorRetriever).parameters
+    assert [*parameters][:3] == ["store", "embed_model", "top_k"]
+    assert [*inspect.signature(ext.Top).parameters] == ["k"]
+    assert "top_k" in inspect.signature(ext.VectorRetriever.search).parameters
+    assert inspect.iscoroutinefunction(GOOD.asearch)
+
+
+def test_llama_index_s_word_for_the_number_of_hits_works_where_ours_does(tmp_path: Path) -> None:
+    kb = ext.KnowledgeBase.open(f"embedded:{tmp_path / 'kb'}", embed_model=FakeEmbedding())
+    with kb:
+        made = [
+            ext.VectorRetriever(store(), similarity_top_k=3),
+            ext.KeywordRetriever(store(), similarity_top_k=3),
+            ext.HybridRetriever(store(), similarity_top_k=3),
+            kb.retriever("hybrid", similarity_top_k=3),
+            ext.QueryFusionRetriever([GOOD], num_queries=1, similarity_top_k=3),
+            ext.QueryFusionRetriever([GOOD], num_queries=1, top_k=3),
+        ]
+        with pytest.raises(ConfigurationError, match="write top_k=3"):
+            kb.retriever("hybrid", topk=3)  # type: ignore[call-arg]
+        with pytest.raises(ConfigurationError, match="give one"):
+            kb.retriever("hybrid", top_k=3, similarity_top_k=3)
+    assert [(each.top_k, each.similarity_top_k) for each in made] == [(3, 3)] * len(made)
+    made[0].similarity_top_k = 7
+    assert made[0].top_k == 7
+    with pytest.raises(ConfigurationError, match="top_k"):
+        made[0].similarity_top_k = 0
+
+
+def test_two_names_of_one_number_are_refused_by_position_too() -> None:
+    with pytest.raises(ConfigurationError, match="give one"):
+        ext.QueryFusionRetriever([GOOD], None, None, "simple", 5, 1, top_k=3)
+
+
+@pytest.mark.parametrize("query", [None, ["a"], 7])
+def test_what_is_no_query_is_refused_by_every_search(query: Any) -> None:
+    searches: list[Callable[[], object]] = [
+        lambda: GOOD.search(query),
+        lambda: GOOD.explain(query),
+        lambda: asyncio.run(GOOD.asearch(query)),
+        lambda: asyncio.run(GOOD.aexplain(query)),
+        lambda: list(GOOD.stream(query)),
+        lambda: GOOD.retrieve_many([query]),
+    ]
+    for search in searches:
+        with pytest.raises(ConfigurationError, match="a query is a string, or a QueryBundle"):
+            search()

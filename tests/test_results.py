@@ -1,0 +1,196 @@
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import (
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.results import (
+    Contribution,
+    Degradation,
+    Hit,
+    SearchResult,
+    Trace,
+    as_hit,
+    node_ids,
+    ordered,
+    score_of,
+)
+
+
+def hit(node_id: str, score: float | None, source: str = "vector") -> Hit:
+    return Hit(node=TextNode(id_=node_id, text="text"), score=score, source=source)
+
+
+def full_node() -> TextNode:
+    return TextNode(
+        id_="n1",
+        text="annual leave",
+        metadata={"kb_id": "handbook", "year": 2024},
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="doc1")},
+    )
+
+
+HITS = st.lists(
+    st.builds(
+        hit,
+        st.text("abc", min_size=1, max_size=2),
+        st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, 0.5]),
+    )
+)
+
+
+@given(HITS)
+def test_ordered_is_best_first_with_ties_by_node_id(hits: list[Hit]) -> None:
+    keys = [(-score_of(each), each.node_id) for each in ordered(hits)]
+    assert keys == sorted(keys)
+
+
+@given(HITS)
+def test_ordered_keeps_each_node_once_with_its_best_score(hits: list[Hit]) -> None:
+    best: dict[str, float] = {}
+    for each in hits:
+        best[each.node_id] = max(best.get(each.node_id, -math.inf), score_of(each))
+    assert {each.node_id: each.score for each in ordered(hits)} == best
+    assert len(ordered(hits)) == len(best)
+
+
+@given(HITS, st.randoms(use_true_random=False))
+def test_ordered_does_not_depend_on_the_order_of_what_came_in(hits: list[Hit], random) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    shuffled = random.sample(hits, len(hits))
+    assert [(h.node_id, h.score) for h in ordered(shuffled)] == [
+        (h.node_id, h.score) for h in ordered(hits)
+    ]
+
+
+@pytest.mark.parametrize("score", [None, math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_finite_number_is_refused(score: float | None) -> None:
+    with pytest.raises(ScoreError, match="'n1' has the score"):
+        score_of(hit("n1", score))
+    with pytest.raises(ScoreError):
+        ordered([hit("n2", 0.5), hit("n1", score)])
+
+
+@pytest.mark.parametrize("score", [0.0, -3.5, 1e300])
+def test_every_finite_number_is_a_score(score: float) -> None:
+    assert score_of(hit("n1", score)) == score
+
+
+def test_a_plain_hit_becomes_a_fresh_one_with_the_source_given() -> None:
+    plain = NodeWithScore(node=full_node(), score=0.5)
+    made = as_hit(plain, source="vector")
+    assert (made.node, made.score, made.source) == (plain.node, 0.5, "vector")
+    assert made.node is plain.node
+    made.score = 0.0
+    assert plain.score == 0.5
+
+
+def test_a_hit_keeps_its_source_priority_and_contributions() -> None:
+    part = Contribution("vector", 1, 0.9, 1.0, 0.02)
+    original = Hit(node=full_node(), score=0.5, source="a", priority=3, contributions=(part,))
+    made = as_hit(original, source="b")
+    assert made == original
+    assert made is not original
+    assert as_hit(hit("n1", 0.5, source=""), source="b").source == "b"
+
+
+def test_a_hit_is_a_node_with_score_of_llama_index() -> None:
+    found = hit("n1", 0.5)
+    assert isinstance(found, NodeWithScore)
+    assert (found.node_id, found.get_score(), found.text) == ("n1", 0.5, "text")
+    assert found.class_name() == "Hit"
+
+
+def test_a_hit_is_json_under_the_names_that_applications_use() -> None:
+    told = json.loads(json.dumps(Hit(node=full_node(), score=0.5, source="vector").to_dict()))
+    assert told == {
+        "chunk_id": "n1",
+        "text": "annual leave",
+        "score": 0.5,
+        "metadata": {"kb_id": "handbook", "year": 2024},
+        "knowledge_base_id": "handbook",
+        "document_id": "doc1",
+        "source": "vector",
+    }
+
+
+def test_a_hit_of_a_bare_node_has_nothing_to_tell_of_its_origin() -> None:
+    told = hit("n1", 0.5).to_dict()
+    assert (told["knowledge_base_id"], told["document_id"], told["metadata"]) == (None, None, {})
+
+
+def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
+    found = Hit(node=TextNode(id_="n1", text="years of leave\n" * 50), score=0.5, source="vector")
+    shown = repr([found])
+    assert "Hit('n1', score=0.5, source='vector', text='years of leave\\nyears" in shown
+    assert len(shown) < 200
+    assert "score=0.3333," in repr(Hit(node=found.node, score=1 / 3))
+    assert repr(Hit(node=TextNode(id_="n2", text="年假"))).endswith("source='', text='年假')")
+    assert str(found) == str(NodeWithScore(node=found.node, score=0.5))
+
+
+def test_priority_and_contributions_are_told_where_they_exist() -> None:
+    part = Contribution(leg="vector", rank=1, score=0.9, weight=0.7, share=0.0115)
+    told = Hit(node=full_node(), score=0.5, priority=0, contributions=(part,)).to_dict()
+    assert told["priority"] == 0
+    assert told["contributions"] == [
+        {"leg": "vector", "rank": 1, "score": 0.9, "weight": 0.7, "share": 0.0115}
+    ]
+
+
+def test_what_is_done_to_the_json_does_not_reach_the_node() -> None:
+    found = Hit(node=full_node(), score=0.5)
+    metadata = found.to_dict()["metadata"]
+    assert isinstance(metadata, dict)
+    metadata.clear()
+    assert found.node.metadata == {"kb_id": "handbook", "year": 2024}
+
+
+def test_a_result_is_json_with_details_beside_the_hits() -> None:
+    result = SearchResult(
+        [hit("n1", 0.5)],
+        (Degradation("leg", "OSError: down"),),
+        Trace("root", duration_s=0.1),
+        {"generated_queries": ["one"]},
+    )
+    told = json.loads(json.dumps(result.to_dict()))
+    assert told["hits"][0]["chunk_id"] == "n1"
+    assert told["degraded"] == [{"where": "leg", "reason": "OSError: down"}]
+    assert told["trace"]["name"] == "root"
+    assert told["generated_queries"] == ["one"]
+
+
+def test_a_result_without_a_trace_is_json_too() -> None:
+    told = SearchResult([], query="leave").to_dict()
+    assert told == {"query": "leave", "hits": [], "degraded": [], "trace": None}
+
+
+def test_a_result_is_the_sequence_of_its_hits() -> None:
+    hits = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.1)]
+    result = SearchResult(hits)
+    assert isinstance(result, Sequence)
+    assert (len(result), list(result), result[0], result[-1]) == (3, hits, hits[0], hits[2])
+    assert result[:2] == hits[:2]
+    assert hits[1] in result
+    assert result
+    assert not SearchResult([], (Degradation("leg", "down"),))
+
+
+def test_contributions_are_short() -> None:
+    part = Contribution("vector", 1, 2 / 3, 0.7, 1 / 60)
+    expected = "Contribution('vector', rank=1, score=0.6667, weight=0.7, share=0.01667)"
+    assert repr(part) == expected
+    assert "score=None" in repr(Contribution("vector", None, None, 1.0, 0.0))
+
+
+def test_node_ids_are_in_the_order_of_the_ranking() -> None:
+    assert node_ids([hit("b", 0.9), hit("a", 0.5)]) == ["b", "a"]
+    assert node_ids([]) == []
