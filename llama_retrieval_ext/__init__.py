@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.open import open_graph
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.graph.passage_links import PassageLinks
     from llama_retrieval_ext.graph.rules.yaml import load_rules
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
     from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
     from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
     from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
@@ -161,6 +164,7 @@ __all__ = [
     "FanOut",
     "Fusion",
     "GenericBackend",
+    "GraphRetriever",
     "Hit",
     "HyDE",
     "HyDEFanOut",
@@ -189,6 +193,8 @@ __all__ = [
     "MultiQueryRetriever",
     "Normalisation",
     "Outcome",
+    "PassageGraphs",
+    "PassageLinks",
     "Plan",
     "Postprocessed",
     "Query",
@@ -280,6 +286,7 @@ _MODULES = {
     "FanOut": "pipeline.stages",
     "Fusion": "pipeline.fusion",
     "GenericBackend": "stores.generic",
+    "GraphRetriever": "retrievers.graph",
     "Hit": "results",
     "HyDE": "stages.rewrite.hyde",
     "HyDEFanOut": "stages.rewrite.hyde",
@@ -305,6 +312,8 @@ _MODULES = {
     "MultiQueryRetriever": "retrievers.multi_query",
     "Normalisation": "formulas.normalisation",
     "Outcome": "execution.plan",
+    "PassageGraphs": "graph.passage_graphs",
+    "PassageLinks": "graph.passage_links",
     "Plan": "execution.plan",
     "Postprocessed": "pipeline.postprocessor",
     "Query": "query",

@@ -29,6 +29,7 @@ from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import expression, name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
 from llama_retrieval_ext.stages.rerank.mmr import stored_embeddings
 from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
@@ -133,15 +134,17 @@ class GraphRetriever(Retriever):
         """The seed, if there is one."""
         return [] if self.seed is None else [self.seed]
 
+    @property
+    def label(self) -> str:
+        """The class and what it works with, without its seed."""
+        parts = [self.backend.engine, f"graph={self.graphs.backend.engine}", f"top_k={self.top_k}"]
+        return f"GraphRetriever({', '.join(parts)})"
+
     def __repr__(self) -> str:
-        parts = [self.backend.engine, f"graph={self.graphs.backend.engine}"]
+        how = f"max_hops={self.max_hops}" if self.enable_multi_hop else "enable_multi_hop=False"
         if self.seed is not None:
-            parts.append(f"seed={expression(self.seed)}")
-        elif self.enable_multi_hop:
-            parts.append(f"max_hops={self.max_hops}")
-        return (
-            f"GraphRetriever({', '.join([*parts, f'top_k={self.top_k}', f'name={self.name!r}'])})"
-        )
+            how = f"seed={expression(self.seed)}"
+        return f"{self.label[:-1]}, {how}, name={self.name!r})"
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         return self._by_entities(query) if self.seed is None else self._by_walk(query, self.seed)
@@ -211,7 +214,7 @@ class GraphRetriever(Retriever):
         vector = _degrading(embedded, self.name)
         links = _degrading(graph, self.name)
         if links is None:
-            return hits[: query.top_k]
+            return (in_order(hits) if None in [hit.score for hit in hits] else hits)[: query.top_k]
         entities = _degrading(linked, self.name) or []
         started = yield from step(
             "walk", call(Call(lambda: _Started(links, hits, entities, query)))
@@ -221,12 +224,14 @@ class GraphRetriever(Retriever):
         similar = yield from self._similarities(texts, vector)
         shares = started.strength if similar is None else similar
         greatest = max(best.values(), default=1.0)
-        scored = [
-            self._hit(node, (best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5)
-            for id_, node in texts.items()
+        scores = {
+            id_: (best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5 for id_ in texts
+        }
+        top = sorted(scores, key=lambda id_: (-scores[id_], id_))[: query.top_k]
+        return [
+            self._hit(texts[id_], scores[id_]).model_copy(update=started.explained(id_))
+            for id_ in top
         ]
-        top = ordered(scored)[: query.top_k]
-        return [hit.model_copy(update=started.explained(hit.node_id)) for hit in top]
 
     def _hit(self, node: BaseNode, score: float) -> Hit:
         """A hit that looks as those of other retrievers: without an embedding, with its store."""
