@@ -19,6 +19,7 @@ from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_foun
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal
+from llama_retrieval_ext.text.segmentation import has_cjk
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
@@ -208,7 +209,8 @@ def words(text: str) -> Words:
         ('the', 'gold', 'rush', '台', '湾')
 
     """
-    return tuple(_WORD.findall(simplified(normal(text)).casefold()))
+    plain = normal(text).casefold()
+    return tuple(_WORD.findall(simplified(plain) if has_cjk(plain) else plain))
 
 
 def title_words(title: str) -> list[Words]:
@@ -259,10 +261,12 @@ class Names:
 
     def __init__(self, names: Mapping[Words, int]) -> None:
         self._names = {name: place for name, place in names.items() if name}
-        lengths: dict[str, set[int]] = defaultdict(set)
+        lengths: dict[tuple[str, str], set[int]] = defaultdict(set)
         for name in self._names:
-            lengths[name[0]].add(len(name))
-        self._lengths = {first: sorted(own, reverse=True) for first, own in lengths.items()}
+            if len(name) > 1:
+                lengths[name[0], name[1]].add(len(name))
+        self._single = {name[0]: at for name, at in self._names.items() if len(name) == 1}
+        self._lengths = {pair: sorted(own, reverse=True) for pair, own in lengths.items()}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -281,12 +285,14 @@ class Names:
 
     def find_all(self, text: Words) -> Iterator[Match]:
         """Yield what a text names, names inside other names included; longest first at a word."""
-        lengths, names = self._lengths, self._names
-        for start, word in enumerate(text):
-            for length in lengths.get(word, ()):
+        lengths, names, single = self._lengths, self._names, self._single
+        for start, pair in enumerate(zip(text, (*text[1:], ""), strict=False)):
+            for length in lengths.get(pair, ()):
                 place = names.get(text[start : start + length])
                 if place is not None:
                     yield Match(place, start, start + length)
+            if pair[0] in single:
+                yield Match(single[pair[0]], start, start + 1)
 
 
 def phrases(text: str) -> set[Words]:
