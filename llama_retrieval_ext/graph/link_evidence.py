@@ -32,7 +32,7 @@ _TITLE_SHARE: Final = 20
 _PHRASE_SHARE: Final = 50
 _FEW: Final = 5
 # The words around a name, before and behind, whose stems are compared with the query's.
-_BEFORE, _BEHIND, _STEM = 7, 4, 5
+_BEFORE, _BEHIND, _STEM = 10, 5, 5
 
 
 def stem(word: str) -> str:

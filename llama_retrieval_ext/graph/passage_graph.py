@@ -26,7 +26,7 @@ SAYS: Final = "SAYS"
 # Of a passage with both, this part of the walk follows titles, the rest phrases and entities.
 _BY_TITLES: Final = 0.5
 # How much a word of the query beside a title raises the link to it.
-_CONTEXT: Final = 8.0
+_CONTEXT: Final = 6.0
 # Links of so many passages are weighed by the query: those where the walk mostly starts.
 _WEIGHED: Final = 50
 # Memory of a graph of nothing.

@@ -1,7 +1,7 @@
 """`PassageGraphs`: a graph, and the passage graph of each scope, kept in memory."""
 
 from collections import OrderedDict
-from threading import Lock, RLock
+from threading import Lock
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -17,7 +17,8 @@ class PassageGraphs:
     """A graph, and what links the passages that each scope sees in it.
 
     The first query of a scope derives the links, and so does the first after the graph was written
-    to; the others find them in memory. Retrievers that share this object share them.
+    to through this object; the others find them in memory. What others write to a shared graph, or
+    to a LlamaIndex store of another kind, is seen after `refresh`.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
@@ -36,7 +37,7 @@ class PassageGraphs:
         self.max_bytes = check_count(max_bytes, "max_bytes")
         self._kept: OrderedDict[Scope | None, tuple[int, PassageGraph]] = OrderedDict()
         self._lock = Lock()
-        self._building: dict[Scope | None, RLock] = {}
+        self._building: dict[Scope | None, Lock] = {}
 
     def of(self, scope: Scope | None) -> Call[PassageGraph]:
         """Return the passage graph of a scope, as the graph is now.
@@ -64,7 +65,7 @@ class PassageGraphs:
         if found is not None:
             return found
         with self._lock:
-            building = self._building.setdefault(scope, RLock())
+            building = self._building.setdefault(scope, Lock())
         with building:  # others that ask for this scope wait for the one that derives it
             found = self._find(scope)
             if found is None:

@@ -31,7 +31,9 @@ from llama_retrieval_ext.pipeline.tree import expression, name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.rerank.mmr import stored_embeddings
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
@@ -66,10 +68,12 @@ class GraphRetriever(Retriever):
         store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index: the texts of the
             passages, under the ids that the graph has them by.
         graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
-            `PassageGraphs` that several retrievers share.
+            `PassageGraphs` that several retrievers share. ``retriever.graphs`` has ``refresh()``,
+            for a graph that others write to, and ``close()``.
         seed: Any retriever whose ranking starts the walk; None for entity search.
-        embed_model: The embedding model of the store. Without one, and in queries that carry no
-            embedding, the seed's scores stand in for similarity.
+        embed_model: The embedding model of the store; None for that of a seed over the same store.
+            Where there is neither, and the query carries no embedding, the seed's scores stand in
+            for similarity.
         linker: Finds entities in queries. None for one by exact and similar names in entity search,
             and for exact names in the walk.
         top_k: How many hits to return when the query does not say; at least 1.
@@ -84,6 +88,26 @@ class GraphRetriever(Retriever):
         name: Name in traces and ``Hit.source``; ``graph`` unless given.
 
     Scores are in [0, 1].
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+        >>> from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+        >>> from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+        >>> from llama_retrieval_ext.stores.open import open_store
+        >>> film = TextNode(id_="film", text="Night Train was directed by Anne Lister.")
+        >>> anne = TextNode(id_="anne", text="Born in York.", metadata={"title": "Anne Lister"})
+        >>> film.embedding, anne.embedding = [1.0, 0.0], [0.0, 1.0]
+        >>> store, graph = open_store("embedded::memory:"), EmbeddedGraph(":memory:")
+        >>> _ = store.add([film, anne])
+        >>> graph.upsert(*passage_rows([film, anne], PassageLinks())).function()
+        >>> retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
+        >>> for hit in retriever.search("Night Train").hits:
+        ...     print(hit.node_id, hit.hop_distance, hit.path)
+        film 0 film
+        anne 1 film -NAMES-> Anne Lister
+        >>> store.close(), graph.close()
+        (None, None)
 
     Raises:
         ConfigurationError: A number is out of range, or an argument is of another type.
@@ -116,10 +140,11 @@ class GraphRetriever(Retriever):
         self.backend = source.backend
         if embed_model is not None:
             of_type(embed_model, BaseEmbedding, "embed_model")
-        self.embed_model = source.embed_model if embed_model is None else embed_model
+        self.seed = None if seed is None else check_retriever(seed, "seed")
+        own_model = source.embed_model or _model_of(seed, source.backend)
+        self.embed_model = own_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
         self.graphs = graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
-        self.seed = None if seed is None else check_retriever(seed, "seed")
         self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
         if self.linker is None and seed is None:
             self.linker = EntityLinker(self.graphs.backend)
@@ -278,6 +303,13 @@ class GraphRetriever(Retriever):
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
 
 
+def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:
+    """The embedding model of a seed over the same store."""
+    if isinstance(seed, StoreRetriever) and seed.backend.store is backend.store:
+        return seed.embed_model
+    return None
+
+
 def _passable(node: GraphNode, query: Query) -> bool:
     """Whether a path may lead through a node: filters are about passages."""
     condition = query.condition
@@ -376,7 +408,7 @@ class _Started:
         """The fields of a hit that say how the walk came to it."""
         place = self.graph.place_of.get(id_)
         if place is None:
-            return {"hop_distance": 0, "path": ""}
+            return {}
         graph = self.graph
         nodes = graph.path(self.walk, place)
         start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []

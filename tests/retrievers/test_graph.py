@@ -7,7 +7,7 @@ import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.schema import BaseNode, TextNode
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
@@ -119,7 +119,8 @@ class TestEntitySearch:
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         titles = ["Anne Lister", "Halifax"]
-        only = MetadataFilters(filters=[MetadataFilter(key="title", value=titles, operator="in")])  # type: ignore[arg-type]
+        among = MetadataFilter(key="title", value=titles, operator=FilterOperator.IN)
+        only = MetadataFilters(filters=[among])
         hits = GraphRetriever(store, graph=graph).search("crane", filters=only).hits
         assert node_ids(hits) == ["town"]  # anne is reached by film alone
 
@@ -219,6 +220,26 @@ class TestWalk:
         seed = FakeRetriever([("anne", None), ("film", None)])
         found = GraphRetriever(store, graph=graph, seed=seed).retrieve("who?")
         assert node_ids(found)[0] == "anne"
+
+    def test_similarity_is_by_the_model_of_a_seed_over_the_same_store(
+        self, store: EmbeddedVectorStore, graph: EmbeddedGraph
+    ) -> None:
+        seed = HybridRetriever(store, embed_model=MODEL)
+        assert GraphRetriever(store, graph=graph, seed=seed).embed_model is MODEL
+        with EmbeddedVectorStore(path=":memory:") as other:
+            assert GraphRetriever(other, graph=graph, seed=seed).embed_model is None
+
+    def test_filters_hold_on_every_step_of_a_walk(
+        self, store: EmbeddedVectorStore, graph: EmbeddedGraph
+    ) -> None:
+        no_film = MetadataFilters(
+            filters=[MetadataFilter(key="title", value="Night Train", operator=FilterOperator.NE)]
+        )
+        retriever = GraphRetriever(store, graph=graph, seed=FixedRetriever([("town", 1.0)]))
+        assert "anne" in node_ids(retriever.retrieve("Night Train"))
+        hits = retriever.search("Night Train", filters=no_film).hits
+        assert all("Night Train" not in hit.path for hit in hits)
+        assert "film" not in node_ids(hits)
 
     def test_texts_come_in_one_request(self, graph: EmbeddedGraph) -> None:
         requests: list[list[str] | None] = []
