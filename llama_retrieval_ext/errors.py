@@ -35,6 +35,37 @@ Each leaf also inherits the built-in that callers expect, so ``except ValueError
 
 from collections.abc import Mapping
 
+__all__ = [
+    "ArgumentError",
+    "CircuitOpenError",
+    "CompositionError",
+    "ConfigurationError",
+    "DeadlineExceededError",
+    "DimensionMismatchError",
+    "DuplicateNodeError",
+    "ExecutionError",
+    "IngestionError",
+    "InvalidFilterError",
+    "MissingDependencyError",
+    "ModelMismatchError",
+    "RetrievalExtError",
+    "RuleCycleError",
+    "RuleError",
+    "RuleSyntaxError",
+    "ScopeError",
+    "ScopeRequiredError",
+    "ScopeViolationError",
+    "ScoreError",
+    "StoreClosedError",
+    "StoreError",
+    "StoreFormatError",
+    "StoreUnavailableError",
+    "TooFewLegsError",
+    "UnstableIdWarning",
+    "UnsupportedFilterError",
+    "UnsupportedModeError",
+]
+
 
 class RetrievalExtError(Exception):
     """Root of every error raised by this package."""
@@ -248,3 +279,8 @@ class RuleCycleError(RuleError):
     def __init__(self, message: str, rules: tuple[str, ...]) -> None:
         super().__init__(message)
         self.rules = rules
+
+
+def describe(error: BaseException) -> str:
+    """Return an error in one line: its type and message."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -12,7 +12,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.errors import ScoreError, describe
 from llama_retrieval_ext.query import KB_KEY
 
 if TYPE_CHECKING:
@@ -192,11 +192,6 @@ def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
 def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
     # A new list: a leg that was given up must not write into a finished result.
     details[name] = add(details[name], value) if name in details else copy(value)
-
-
-def describe(error: BaseException) -> str:
-    """An error in one line: its type and message."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _is_hit(value: object) -> bool:

@@ -4,15 +4,37 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import llama_retrieval_ext
-from llama_retrieval_ext import __all__ as public_names
+from llama_retrieval_ext import (
+    embeddings,
+    errors,
+    execution,
+    ingest,
+    pipeline,
+    retrievers,
+    stages,
+    stores,
+    testing,
+    text,
+)
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
-README = ROOT.parent / "README.md"
+REFERENCE = ROOT / "README.md"
+# The folders that have public names; each name of theirs resolves at the top, too.
+TIERS: list[ModuleType] = [
+    *(embeddings, errors, execution, ingest, pipeline, retrievers, stages, stores, text)
+]
+LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
+ALL_NAMES = sorted(
+    {*llama_retrieval_ext.__all__, *(name for package in TIERS for name in package.__all__)}
+)
+_GUARD = ast.dump(ast.parse("TYPE_CHECKING", mode="eval").body)
 # Every third-party package that an extra brings and the base does not.
 OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
@@ -35,40 +57,68 @@ def loaded_after(program: str) -> set[str]:
     return set(told.split())
 
 
-def type_checked_names() -> dict[str, str]:
-    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+def ruff_order(name: str) -> tuple[int, str]:
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def type_checked_names(package: ModuleType) -> dict[str, str]:
+    """The names that a type checker sees in a package, and the modules that they are from."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     blocks = [
-        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node)
+        node for node in tree.body if isinstance(node, ast.If) and ast.dump(node.test) == _GUARD
     ]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {name.name: str(each.module) for each in imports for name in each.names}
+    names = {name.name: str(each.module) for each in imports for name in each.names}
+    return {name: module for name, module in names.items() if name != "*"}
 
 
-def test_public_names_are_sorted_as_ruff_sorts_them() -> None:
-    def ruff_order(name: str) -> tuple[int, str]:
-        return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
-
-    assert public_names == sorted(set(public_names), key=ruff_order)
+def table_of(package: ModuleType) -> dict[str, str]:
+    return {name: module for module, names in package._MODULES.items() for name in names}
 
 
-def test_name_table_and_type_checking_block_agree() -> None:
-    modules = llama_retrieval_ext._MODULES
-    table = {name: f"llama_retrieval_ext.{module}" for name, module in modules.items()}
-    assert table == type_checked_names()
+@pytest.mark.parametrize("package", [llama_retrieval_ext, *TIERS], ids=lambda each: each.__name__)
+def test_public_names_of_a_package_are_sorted_and_can_be_completed(package: ModuleType) -> None:
+    assert package.__all__ == sorted(set(package.__all__), key=ruff_order)
+    assert set(package.__all__) <= set(dir(package))
 
 
-def test_public_names_are_the_table_and_the_errors() -> None:
-    errors = set(public_names) - set(llama_retrieval_ext._MODULES)
-    assert set(llama_retrieval_ext._MODULES) <= set(public_names)
-    assert all(getattr(llama_retrieval_ext, name).__module__.endswith(".errors") for name in errors)
+@pytest.mark.parametrize("package", LAZY, ids=lambda each: each.__name__)
+def test_name_table_and_type_checking_block_agree(package: ModuleType) -> None:
+    assert table_of(package) == type_checked_names(package)
+    if package is not llama_retrieval_ext:
+        assert set(table_of(package)) == set(package.__all__)
 
 
-def test_public_names_are_listed_for_completion() -> None:
-    assert set(public_names) <= set(dir(llama_retrieval_ext))
+def test_each_name_of_a_folder_is_the_same_one_at_the_top() -> None:
+    for package in TIERS:
+        for name in package.__all__:
+            assert getattr(llama_retrieval_ext, name) is getattr(package, name)
+    for name in llama_retrieval_ext.__all__:
+        assert name in ALL_NAMES
+
+
+def test_each_name_is_in_one_folder() -> None:
+    names = [name for package in TIERS for name in package.__all__]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_the_top_is_what_a_reader_can_take_in() -> None:
+    assert 20 <= len(llama_retrieval_ext.__all__) <= 30
+
+
+def test_the_classes_of_errors_are_all_public() -> None:
+    tree = ast.parse(Path(str(errors.__file__)).read_text(encoding="utf-8"))
+    assert errors.__all__ == sorted(n.name for n in tree.body if isinstance(n, ast.ClassDef))
+
+
+def test_type_checkers_see_the_names_of_each_folder_at_the_top() -> None:
+    text = Path(str(llama_retrieval_ext.__file__)).read_text(encoding="utf-8")
+    stars = set(re.findall(r"^    from ([\w.]+) import \*$", text, flags=re.MULTILINE))
+    assert stars == {package.__name__ for package in TIERS} == {*llama_retrieval_ext._PACKAGES}
 
 
 # A type alias has neither a name nor a docstring.
-@pytest.mark.parametrize("name", sorted({*public_names} - {"Plan"}))
+@pytest.mark.parametrize("name", sorted({*ALL_NAMES} - {"Plan"}))
 def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(llama_retrieval_ext, name)
     assert value.__name__ == name
@@ -79,8 +129,9 @@ def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
 
 def test_b5_everything_can_be_imported_at_once() -> None:
     names: dict[str, object] = {}
-    exec("from llama_retrieval_ext import *", names)
-    assert set(public_names) <= set(names)
+    for package in [*LAZY, errors]:
+        exec(f"from {package.__name__} import *", names)
+    assert {*ALL_NAMES, *testing.__all__} <= set(names)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
@@ -93,7 +144,7 @@ def test_importing_the_package_loads_no_llama_index() -> None:
 
 
 def test_public_names_load_no_optional_dependency() -> None:
-    loaded = loaded_after("import llama_retrieval_ext as e\n[getattr(e, n) for n in e.__all__]")
+    loaded = loaded_after("import llama_retrieval_ext as e\n[getattr(e, n) for n in dir(e)]")
     assert "llama_index" in loaded
     assert not loaded & OPTIONAL
 
@@ -122,12 +173,11 @@ def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
     assert told.strip() == "ModuleNotFoundError"
 
 
-def test_readme_lists_exactly_the_public_names() -> None:
-    section = README.read_text(encoding="utf-8").split("## API", 1)[1].split("\n## ", 1)[0]
-    listed = re.findall(r"^\| `(\w+)", section, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(public_names)
+def test_the_reference_lists_exactly_the_public_names() -> None:
+    listed = re.findall(r"^\| `(\w+)", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == ALL_NAMES
 
 
-def test_changelog_tells_of_every_public_name() -> None:
-    told = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert [name for name in public_names if f"`{name}`" not in told] == []
+def test_the_changelog_names_every_public_name() -> None:
+    text = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert [name for name in ALL_NAMES if f"`{name}`" not in text] == []

@@ -3,7 +3,8 @@ import time
 
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_retrieval_ext.results import Trace, describe
+from llama_retrieval_ext.errors import describe
+from llama_retrieval_ext.results import Trace
 
 
 def hits(number: int) -> list[NodeWithScore]:

@@ -1,1 +1,22 @@
-"""Runs what retrievers ask for: one plan, a threaded and an asyncio driver."""
+"""What a stage of your own waits with, and what bounds the parts of a retriever."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+    from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+
+
+__all__ = ["Call", "CircuitBreaker", "Leg", "Outcome", "Plan", "Task", "Together"]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.execution.circuit_breaker": ("CircuitBreaker",),
+        "llama_retrieval_ext.execution.legs": ("Leg",),
+        "llama_retrieval_ext.execution.plan": ("Call", "Outcome", "Plan", "Task", "Together"),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

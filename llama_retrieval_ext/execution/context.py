@@ -14,10 +14,10 @@ from typing import TypeAlias, TypeVar
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 
-from llama_retrieval_ext.errors import DeadlineExceededError
+from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.results import Degradation, Detail, DetailValue, Hit, Trace, describe
+from llama_retrieval_ext.results import Degradation, Detail, DetailValue, Hit, Trace
 
 # What a composite keeps of its time for itself: a share of what is left, and at most so much.
 _SPARE_SHARE = 0.1

@@ -32,6 +32,7 @@ from llama_retrieval_ext.errors import (
     TooFewLegsError,
     UnsupportedFilterError,
     UnsupportedModeError,
+    describe,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded
@@ -41,7 +42,7 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Sleep, Task,
 from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Origin, as_hit, describe, finite_score, with_origin
+from llama_retrieval_ext.results import Origin, as_hit, finite_score, with_origin
 
 T = TypeVar("T")
 

@@ -1,1 +1,30 @@
-"""Documents in, every index kept in step: `KnowledgeBase` and what it is made of."""
+"""Knowledge bases: documents in, retrievers out."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
+    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
+    from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.readers import read_documents
+
+
+__all__ = [
+    "CopyReport",
+    "KnowledgeBase",
+    "KnowledgeBaseInfo",
+    "copy_knowledge_base",
+    "read_documents",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.ingest.copy": ("CopyReport", "copy_knowledge_base"),
+        "llama_retrieval_ext.ingest.info": ("KnowledgeBaseInfo",),
+        "llama_retrieval_ext.ingest.knowledge_base": ("KnowledgeBase",),
+        "llama_retrieval_ext.ingest.readers": ("read_documents",),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -16,12 +16,12 @@ from llama_retrieval_ext.errors import (
     CircuitOpenError,
     ConfigurationError,
     DeadlineExceededError,
+    describe,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.results import describe
 
 
 class AnswerCache:

@@ -1,1 +1,108 @@
-"""Retrievers: over stores, in memory, over graphs, and composed of others."""
+"""Retrievers over stores, over graphs, over other retrievers, and by the kind of query."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
+    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+    from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+    from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
+    from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+    from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
+    from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
+    from llama_retrieval_ext.retrievers.intent_profile import (
+        IntentProfile,
+        default_intent_profiles,
+        default_intent_rules,
+    )
+    from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+    from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+    from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+    from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
+    from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+    from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+    from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+    from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+    from llama_retrieval_ext.retrievers.routing.selectors import (
+        CascadeSelector,
+        Choice,
+        EmbeddingSelector,
+        LLMSelector,
+        Selection,
+        Selector,
+    )
+    from llama_retrieval_ext.retrievers.vector import VectorRetriever
+
+
+__all__ = [
+    "AutoMergingRetriever",
+    "BM25Retriever",
+    "CascadeSelector",
+    "Choice",
+    "EmbeddingSelector",
+    "FallbackRetriever",
+    "GraphRetriever",
+    "HyDEMode",
+    "HyDERetriever",
+    "HybridRetriever",
+    "IntentAdaptive",
+    "IntentAdaptiveRetriever",
+    "IntentProfile",
+    "KeywordRetriever",
+    "LLMSelector",
+    "MergedScore",
+    "MultiQueryRetriever",
+    "QueryFusionRetriever",
+    "RecursiveRetriever",
+    "RerankRetriever",
+    "RetrievalPipeline",
+    "Route",
+    "RouteRule",
+    "RouterRetriever",
+    "RuleSelector",
+    "ScorePolicy",
+    "Selection",
+    "Selector",
+    "VectorRetriever",
+    "default_intent_profiles",
+    "default_intent_rules",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
+        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
+        "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
+        "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
+        "llama_retrieval_ext.retrievers.graph": ("GraphRetriever",),
+        "llama_retrieval_ext.retrievers.hybrid": ("HybridRetriever",),
+        "llama_retrieval_ext.retrievers.hyde": ("HyDEMode", "HyDERetriever"),
+        "llama_retrieval_ext.retrievers.intent": ("IntentAdaptive", "IntentAdaptiveRetriever"),
+        "llama_retrieval_ext.retrievers.intent_profile": (
+            "IntentProfile",
+            "default_intent_profiles",
+            "default_intent_rules",
+        ),
+        "llama_retrieval_ext.retrievers.keyword": ("KeywordRetriever",),
+        "llama_retrieval_ext.retrievers.multi_query": ("MultiQueryRetriever",),
+        "llama_retrieval_ext.retrievers.query_fusion": ("QueryFusionRetriever",),
+        "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
+        "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),
+        "llama_retrieval_ext.retrievers.retrieval_pipeline": ("RetrievalPipeline",),
+        "llama_retrieval_ext.retrievers.routing.router": ("Route", "RouterRetriever"),
+        "llama_retrieval_ext.retrievers.routing.rule_selector": ("RouteRule", "RuleSelector"),
+        "llama_retrieval_ext.retrievers.routing.selectors": (
+            "CascadeSelector",
+            "Choice",
+            "EmbeddingSelector",
+            "LLMSelector",
+            "Selection",
+            "Selector",
+        ),
+        "llama_retrieval_ext.retrievers.vector": ("VectorRetriever",),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,1 +1,111 @@
-"""The four kinds of stage, and the stages that are not retrievers over a store."""
+"""Fusions, rewrites, refinements and rerankers."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.formulas.normalisation import Normalisation
+    from llama_retrieval_ext.pipeline.fusion import Unscored
+    from llama_retrieval_ext.reordering import ScoreKind
+    from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+    from llama_retrieval_ext.stages.fusion import (
+        RRF,
+        Borda,
+        CombMNZ,
+        Consensus,
+        DistributionBased,
+        Max,
+        RelativeScore,
+        WeightedSum,
+    )
+    from llama_retrieval_ext.stages.rerank.chain import RerankChain
+    from llama_retrieval_ext.stages.rerank.llm import LLMRerank
+    from llama_retrieval_ext.stages.rerank.mmr import MMR
+    from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
+    from llama_retrieval_ext.stages.rerank.reranker import Reranker
+    from llama_retrieval_ext.stages.rerank.rules import Boost, RuleRerank, RuleWeights
+    from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
+    from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
+    from llama_retrieval_ext.stages.selection import (
+        Alike,
+        Collapse,
+        Dedupe,
+        LongContextReorder,
+        Threshold,
+        Top,
+    )
+
+
+__all__ = [
+    "MMR",
+    "RRF",
+    "Alike",
+    "Boost",
+    "Borda",
+    "Collapse",
+    "CombMNZ",
+    "Consensus",
+    "Curve",
+    "Decompose",
+    "Dedupe",
+    "DistributionBased",
+    "EmbeddingRerank",
+    "HyDE",
+    "HyDEFanOut",
+    "LLMRerank",
+    "LongContextReorder",
+    "Max",
+    "ModelRerank",
+    "MultiQuery",
+    "Normalisation",
+    "Recency",
+    "RelativeScore",
+    "RerankChain",
+    "Reranker",
+    "RuleRerank",
+    "RuleWeights",
+    "ScoreDecay",
+    "ScoreKind",
+    "StepBack",
+    "Threshold",
+    "Top",
+    "Unscored",
+    "WeightedSum",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.formulas.normalisation": ("Normalisation",),
+        "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
+        "llama_retrieval_ext.reordering": ("ScoreKind",),
+        "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
+        "llama_retrieval_ext.stages.fusion": (
+            "RRF",
+            "Borda",
+            "CombMNZ",
+            "Consensus",
+            "DistributionBased",
+            "Max",
+            "RelativeScore",
+            "WeightedSum",
+        ),
+        "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),
+        "llama_retrieval_ext.stages.rerank.llm": ("LLMRerank",),
+        "llama_retrieval_ext.stages.rerank.mmr": ("MMR",),
+        "llama_retrieval_ext.stages.rerank.models": ("EmbeddingRerank", "ModelRerank"),
+        "llama_retrieval_ext.stages.rerank.reranker": ("Reranker",),
+        "llama_retrieval_ext.stages.rerank.rules": ("Boost", "RuleRerank", "RuleWeights"),
+        "llama_retrieval_ext.stages.rewrite.hyde": ("HyDE", "HyDEFanOut"),
+        "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
+        "llama_retrieval_ext.stages.selection": (
+            "Alike",
+            "Collapse",
+            "Dedupe",
+            "LongContextReorder",
+            "Threshold",
+            "Top",
+        ),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

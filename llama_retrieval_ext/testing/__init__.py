@@ -1,1 +1,80 @@
-"""What extension authors test with: contract classes to subclass, fakes, and a small corpus."""
+"""Contracts and fakes for tests of your own retrievers, stages and stores; they need pytest."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.testing.backend_contract import (
+        BackendContract,
+        BothSearchesContract,
+        GroupingContract,
+    )
+    from llama_retrieval_ext.testing.corpus import sample_nodes
+    from llama_retrieval_ext.testing.fakes import (
+        FakeAsyncRetriever,
+        FakeBackend,
+        FakeEmbedding,
+        FakeRetriever,
+        FixedRetriever,
+        FlakyRetriever,
+        HangingRetriever,
+    )
+    from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+    from llama_retrieval_ext.testing.retriever_contract import (
+        HostContract,
+        RankingContract,
+        ResultContract,
+        RetrieverContract,
+    )
+    from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+
+__all__ = [
+    "BackendContract",
+    "BothSearchesContract",
+    "FakeAsyncRetriever",
+    "FakeBackend",
+    "FakeEmbedding",
+    "FakeRetriever",
+    "FixedRetriever",
+    "FlakyRetriever",
+    "GroupingContract",
+    "HangingRetriever",
+    "HostContract",
+    "IsolationContract",
+    "RankingContract",
+    "ResultContract",
+    "RetrieverContract",
+    "ScriptedLLM",
+    "sample_nodes",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.testing.backend_contract": (
+            "BackendContract",
+            "BothSearchesContract",
+            "GroupingContract",
+        ),
+        "llama_retrieval_ext.testing.corpus": ("sample_nodes",),
+        "llama_retrieval_ext.testing.fakes": (
+            "FakeAsyncRetriever",
+            "FakeBackend",
+            "FakeEmbedding",
+            "FakeRetriever",
+            "FixedRetriever",
+            "FlakyRetriever",
+            "HangingRetriever",
+        ),
+        "llama_retrieval_ext.testing.isolation_contract": ("IsolationContract",),
+        "llama_retrieval_ext.testing.retriever_contract": (
+            "HostContract",
+            "RankingContract",
+            "ResultContract",
+            "RetrieverContract",
+        ),
+        "llama_retrieval_ext.testing.scripted_llm": ("ScriptedLLM",),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)
