@@ -1,14 +1,12 @@
 """`GraphRetriever`: passages that a graph links to what a query names or a search found."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
-from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import check_count, of_type
@@ -23,9 +21,9 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
 from llama_retrieval_ext.graph.link_evidence import source_of_edge
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graph import PassageGraph, Walk
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
+from llama_retrieval_ext.graph.seeded_walk import SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import expression, name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -38,18 +36,8 @@ from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 
 _DECAY: Final = 0.7
-# Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
-# query names so much, times its rarity; and this share of all for terms that the query names.
-_SEED_POWER: Final = 3
-_TITLE_MASS: Final = 5.0
-_TERM_SHARE: Final = 0.3
-_DAMPING: Final = 0.55
-_STEPS: Final = 15
-# What a passage has of similarity that has none.
-_LEAST: Final = 0.05
 
 
 class GraphRetriever(Retriever):
@@ -191,7 +179,7 @@ class GraphRetriever(Retriever):
         similar = yield from self._similarities(texts, _degrading(embedded, self.name))
         hits = []
         for id_, node in texts.items():
-            share = 1.0 if similar is None else _share(similar[id_])
+            share = 1.0 if similar is None else similarity_share(similar[id_])
             hit = self._hit(node, near[id_].score * share**0.5)
             hits.append(hit.model_copy(update=near[id_].explained(nodes)))
         return ordered(hits)[: query.top_k]
@@ -242,7 +230,7 @@ class GraphRetriever(Retriever):
             return (in_order(hits) if None in [hit.score for hit in hits] else hits)[: query.top_k]
         entities = _degrading(linked, self.name) or []
         started = yield from step(
-            "walk", call(Call(lambda: _Started(links, hits, entities, query)))
+            "walk", call(Call(lambda: SeededWalk(links, hits, entities, query)))
         )
         best = started.best(depth)
         texts = yield from step("texts", self._texts(list(best), query))
@@ -250,7 +238,8 @@ class GraphRetriever(Retriever):
         shares = started.strength if similar is None else similar
         greatest = max(best.values(), default=1.0)
         scores = {
-            id_: (best[id_] / greatest * _share(shares.get(id_, 0.0))) ** 0.5 for id_ in texts
+            id_: (best[id_] / greatest * similarity_share(shares.get(id_, 0.0))) ** 0.5
+            for id_ in texts
         }
         top = sorted(scores, key=lambda id_: (-scores[id_], id_))[: query.top_k]
         return [
@@ -364,99 +353,6 @@ def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, E
     score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
     ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
     return _Near(score, [reached[each.node_id].path(id_) for each in ways])
-
-
-class _Started:
-    """A walk that started from a seed's hits and from what a query names."""
-
-    def __init__(
-        self,
-        graph: PassageGraph,
-        hits: Sequence[NodeWithScore],
-        entities: Sequence[LinkedEntity],
-        query: Query,
-    ) -> None:
-        self.graph = graph
-        self.strength = _strengths(hits)
-        self.titles = graph.named_titles(query.query_str)
-        self.terms = graph.named_terms(query.query_str)
-        for each in entities:
-            node = graph.entity(each.node_id)
-            if node is not None:
-                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * each.score)
-        restart, self.outside = self._restart()
-        allowed = graph.allowed(None if query.filters is None else query.condition)
-        self.walk: Walk = graph.walk(
-            restart, query.query_str, allowed=allowed, damping=_DAMPING, steps=_STEPS
-        )
-
-    def best(self, count: int) -> dict[str, float]:
-        """The passages that the walk comes by most often, with how often."""
-        scores = self.walk.scores[: len(self.graph)]
-        inside = 1.0 - sum(self.outside.values())
-        some = np.flatnonzero(scores > 0)
-        if len(some) > count:
-            least = np.partition(scores[some], -count)[-count]
-            some = some[scores[some] >= least]
-        found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
-        # What the graph does not have is a node without links.
-        found |= {id_: (1 - _DAMPING) * mass for id_, mass in self.outside.items()}
-        ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
-        return {id_: found[id_] for id_ in ranked}
-
-    def explained(self, id_: str) -> dict[str, object]:
-        """The fields of a hit that say how the walk came to it."""
-        place = self.graph.place_of.get(id_)
-        if place is None:
-            return {}
-        graph = self.graph
-        nodes = graph.path(self.walk, place)
-        start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []
-        own = [node for node in self.terms if node in graph.terms_of(place)]
-        named = [place] if place in self.titles else []
-        names = dict.fromkeys(map(graph.name, [*start, *named, *own]))
-        return {
-            "matched_entities": tuple(names),
-            "hop_distance": graph.hops(nodes),
-            "path": str(graph.in_words(nodes)),
-        }
-
-    def _restart(self) -> tuple[Floats, dict[str, float]]:
-        """The restart mass of each node, and the share of hits that the graph does not have."""
-        graph = self.graph
-        mass = np.zeros(graph.node_count)
-        outside = {}
-        for id_, strength in self.strength.items():
-            place = graph.place_of.get(id_)
-            if place is None:
-                outside[id_] = strength**_SEED_POWER
-            else:
-                mass[place] = strength**_SEED_POWER
-        for place, rarity in self.titles.items():
-            mass[place] += _TITLE_MASS * rarity
-        total = float(mass.sum()) + sum(outside.values())
-        terms = sum(self.terms.values())
-        share = (_TERM_SHARE if total else 1.0) if terms else 0.0
-        if total:
-            mass *= (1 - share) / total
-            outside = {id_: own * (1 - share) / total for id_, own in outside.items()}
-        for node, rarity in self.terms.items():
-            mass[node] += share * rarity / terms
-        return mass, outside
-
-
-def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
-    """How strong each hit is, in (0, 1], 1 for the best; by rank where scores are missing."""
-    if any(hit.score is None for hit in hits):
-        return {hit.node.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
-    scores = {hit.node.node_id: hit.score or 0.0 for hit in hits}
-    low = min(0.0, min(scores.values(), default=0.0))
-    high = max(scores.values(), default=0.0) - low
-    return {id_: _share((score - low) / high if high else 1.0) for id_, score in scores.items()}
-
-
-def _share(similarity: float) -> float:
-    return (max(similarity, 0.0) + _LEAST) / (1 + _LEAST)
 
 
 def _degrading(outcome: Outcome[T], where: str) -> T | None:

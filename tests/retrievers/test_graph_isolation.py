@@ -2,6 +2,7 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.execution.drivers import run
@@ -12,8 +13,7 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 MODEL = FakeEmbedding()
@@ -46,11 +46,11 @@ def nodes_of(tenant: str, passages: list[tuple[str, list[str], list[str]]]) -> l
     ]
 
 
-def answers(store: EmbeddedVectorStore, graph: EmbeddedGraph) -> list[object]:
+def answers(store: VectorStoreIndex, graph: EmbeddedGraph) -> list[object]:
     """Return all that one tenant is told: hits, scores, paths, linked names."""
     scope = Scope("acme")
     graphs = PassageGraphs(graph, links=LINKS)
-    seed = HybridRetriever(store, embed_model=MODEL)
+    seed = VectorRetriever(store)
     linker = EntityLinker(graph)
     told: list[object] = []
     for query in QUERIES:
@@ -74,12 +74,13 @@ def test_an_answer_does_not_depend_on_another_tenant_s_rows(
     other: list[tuple[str, list[str], list[str]]],
     other_edges: list[tuple[str, str]],
 ) -> None:
-    with EmbeddedVectorStore(":memory:") as store, EmbeddedGraph(":memory:") as graph:
+    with EmbeddedGraph(":memory:") as graph:
+        store = VectorStoreIndex([], embed_model=MODEL)
         for tenant, passages, edges in (("acme", own, own_edges), ("globex", other, other_edges)):
             if tenant == "globex":
                 before = answers(store, graph)
             nodes = nodes_of(tenant, passages)
-            store.add(nodes)
+            store.insert_nodes(nodes)
             rows = passage_rows(nodes, LINKS)
             where = {"tenant_id": tenant}
             between = [Edge.of(source, "NEAR", target, where) for source, target in edges]
