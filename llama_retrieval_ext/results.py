@@ -267,6 +267,10 @@ class Hit(NodeWithScore):
         priority: Order among sources that rank before score (rules before search); None where
             unused.
         contributions: What each leg of a fusion gave to the score.
+        matched_entities: What the query names and a graph links to the hit: entities, titles and
+            phrases.
+        hop_distance: Steps in the graph from there to the hit; None for a hit from elsewhere.
+        path: These steps in words.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -279,6 +283,9 @@ class Hit(NodeWithScore):
     source: str = ""
     priority: int | None = None
     contributions: tuple[Contribution, ...] = ()
+    matched_entities: tuple[str, ...] = ()
+    hop_distance: int | None = None
+    path: str = ""
 
     @classmethod
     def class_name(cls) -> str:
@@ -319,6 +326,12 @@ class Hit(NodeWithScore):
             known["priority"] = self.priority
         if self.contributions:
             known["contributions"] = [part.to_dict() for part in self.contributions]
+        if self.hop_distance is not None:
+            known |= {
+                "matched_entities": list(self.matched_entities),
+                "hop_distance": self.hop_distance,
+                "path": self.path,
+            }
         return known
 
 
@@ -416,6 +429,14 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
     if isinstance(hit, Hit):
         return hit.model_copy(update={} if hit.source else {"source": source})
     return Hit(node=hit.node, score=hit.score, source=source)
+
+
+def with_path_of(hit: Hit, found: Hit | None) -> Hit:
+    """Return the hit with the path by which a graph found it; the same hit where none did."""
+    if found is None:
+        return hit
+    kept = ("matched_entities", "hop_distance", "path")
+    return hit.model_copy(update={name: getattr(found, name) for name in kept})
 
 
 def ordered(hits: Iterable[Hit]) -> list[Hit]:

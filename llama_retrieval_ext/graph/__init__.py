@@ -8,10 +8,19 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.open import open_graph
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.graph.passage_links import PassageLinks
     from llama_retrieval_ext.graph.rules.yaml import load_rules
 
 
-__all__ = ["EmbeddedPropertyGraphStore", "EntityLinker", "load_rules", "open_graph"]
+__all__ = [
+    "EmbeddedPropertyGraphStore",
+    "EntityLinker",
+    "PassageGraphs",
+    "PassageLinks",
+    "load_rules",
+    "open_graph",
+]
 
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
@@ -19,6 +28,8 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.graph.embedded_store": ("EmbeddedPropertyGraphStore",),
         "llama_retrieval_ext.graph.entity_linking": ("EntityLinker",),
         "llama_retrieval_ext.graph.open": ("open_graph",),
+        "llama_retrieval_ext.graph.passage_graphs": ("PassageGraphs",),
+        "llama_retrieval_ext.graph.passage_links": ("PassageLinks",),
         "llama_retrieval_ext.graph.rules.yaml": ("load_rules",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

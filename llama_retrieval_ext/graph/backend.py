@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
@@ -55,6 +55,13 @@ class GraphBackend(Protocol):
 
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
+        ...
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge, in any order.
+
+        Of nodes with one id in several visible partitions the first counts, by their names.
+        """
         ...
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:

@@ -281,3 +281,10 @@ def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
         return -edge.weight, edge.target if outgoing else edge.source, edge.type, not outgoing
 
     return key
+
+
+class Contents(NamedTuple):
+    """Everything that a scope sees of a graph."""
+
+    nodes: list[GraphNode]
+    edges: list[Edge]

@@ -12,7 +12,14 @@ from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
 from llama_retrieval_ext.graph.backend import immediate
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.elements import (
+    Contents,
+    Direction,
+    Edge,
+    GraphNode,
+    Hop,
+    Partition,
+)
 from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
 from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
@@ -121,6 +128,10 @@ class EmbeddedGraph:
         """Return every visible edge."""
         for view in self.views(scope):
             yield from view.outgoing()
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge."""
+        return Call(lambda: self._contents(self.views(scope)))
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""
@@ -267,6 +278,20 @@ class EmbeddedGraph:
         if missing:
             found |= self._fetched(missing)
         return {id_: found[id_] for id_ in entries if id_ in found}
+
+    def _contents(self, views: Sequence[Adjacency]) -> Contents:
+        """Read past the cache: so many nodes would empty it."""
+        entries: dict[str, NodeEntry] = {}
+        for view in reversed(views):
+            entries.update(view.nodes)
+        with self._lock:
+            payloads = self._open_rows().payloads([entry.key for entry in entries.values()])
+        nodes = []
+        for id_, entry in entries.items():
+            if entry.key in payloads:
+                name, text, properties, _ = payloads[entry.key]
+                nodes.append(GraphNode(id_, entry.label, name, json.loads(properties), text))
+        return Contents(nodes, [edge for view in views for edge in view.outgoing()])
 
     def _fetched(self, entries: dict[str, NodeEntry]) -> dict[str, GraphNode]:
         with self._lock:

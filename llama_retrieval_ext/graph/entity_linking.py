@@ -145,7 +145,7 @@ class EntityLinker:
         found = self._written(query, names)
         if not found and self.ner is not None:
             ner = self.ner
-            surfaces = yield Call(lambda: _surfaces(ner, query))
+            surfaces = yield Call(lambda: names_found(ner, query))
             found = self._by_surface(surfaces, names, "ner")
         if not found and self.embed_model is not None and names.pairs:
             found = yield from self._by_meaning(query, names, scope, self.embed_model)
@@ -219,9 +219,9 @@ def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
     return [LinkedEntity(id_, mention.name, surface, mention.score, by) for id_ in mention.ids]
 
 
-def _surfaces(ner: NameFinder, query: str) -> list[str]:
+def names_found(ner: NameFinder, text: str) -> list[str]:
     """Return the names that a NER finds, as text, each once."""
-    found = ner.extract(query) if isinstance(ner, NER) else ner(query)
+    found = ner.extract(text) if isinstance(ner, NER) else ner(text)
     return list(dict.fromkeys(filter(None, map(_surface, found))))
 
 

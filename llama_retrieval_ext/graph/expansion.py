@@ -1,12 +1,12 @@
 """Expansion by hops: what can be reached from some nodes, at which distance, and by which path."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
-from llama_retrieval_ext.graph.elements import Edge, Hop
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
 
@@ -130,3 +130,50 @@ def expand(
             expansion = Expansion([id_ for id_ in frontier if id_ in edges])
         frontier = expansion.add(edges, distance, limit=limit)
     return expansion
+
+
+def expand_each(  # noqa: PLR0913 - one more than `expand`
+    backend: GraphBackend,
+    seeds: Sequence[str],
+    *,
+    max_hops: int,
+    hop: Hop,
+    limit: int,
+    scope: Scope | None,
+    passable: Callable[[GraphNode], bool] | None = None,
+) -> Plan[dict[str, Expansion]]:
+    """Expand from each seed alone, one request to the engine a hop for all of them.
+
+    Args:
+        backend: The graph.
+        seeds: Ids to start from; those that the scope cannot see are left out.
+        max_hops: Greatest distance from each.
+        hop: What one hop may follow.
+        limit: Most nodes of each expansion.
+        scope: Who asks.
+        passable: Which nodes may be entered; None for all. It costs one more request a hop.
+
+    Returns:
+        A plan for the expansion of each seed, by seed.
+    """
+    known: dict[str, list[Edge]] = {}
+    closed: set[str] = set()
+    expansions = {seed: Expansion([seed]) for seed in dict.fromkeys(seeds)}
+    frontiers = {seed: [seed] for seed in expansions}
+    for distance in range(1, max_hops + 1):
+        new = sorted({id_ for own in frontiers.values() for id_ in own} - known.keys())
+        if new:
+            known.update((yield backend.neighbours(new, hop, scope=scope)))
+        if distance == 1:
+            expansions = {seed: own for seed, own in expansions.items() if seed in known}
+        if passable is not None:
+            others = {edge.other(id_) for id_ in new for edge in known.get(id_, ())}
+            nodes = yield backend.nodes(sorted(others), scope=scope)
+            closed.update(id_ for id_ in others if id_ not in nodes or not passable(nodes[id_]))
+        for seed, expansion in expansions.items():
+            edges = {
+                id_: [edge for edge in known.get(id_, ()) if edge.other(id_) not in closed]
+                for id_ in frontiers[seed]
+            }
+            frontiers[seed] = expansion.add(edges, distance, limit=limit)
+    return expansions

@@ -14,10 +14,11 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.graph.neo4j_rows import (
     Rows,
+    contents_of,
     edge_row,
     edges_by_id,
     first_by_id,
@@ -139,6 +140,18 @@ class Neo4jGraph:
         wanted = sorted(set(ids))
         rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
         return rows.then(sorted_edges)
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge."""
+        statement = (
+            f"CALL {{ MATCH (n:__Node__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
+            "RETURN {labels: labels(n), properties: n {.*, embedding: null}} AS node, null AS edge "
+            "UNION ALL MATCH (n:__Node__)-[r]->(other:__Node__) WHERE n.id IS NOT NULL AND "
+            f"other.id IS NOT NULL AND {sees_node('n', scope)} AND {sees_edge('r', scope)} AND "
+            f"{sees_node('other', scope)} RETURN null AS node, {_EDGE} AS edge }} "
+            "RETURN node, edge"
+        )
+        return self.read(statement, scope_parameters(scope)).then(contents_of)
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.graph.elements import (
     CHUNK_LABEL,
+    Contents,
     Edge,
     GraphNode,
     Hop,
@@ -128,6 +129,14 @@ def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
     for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
         found.setdefault(node.id, node)
     return {id_: found[id_] for id_ in wanted if id_ in found}
+
+
+def contents_of(rows: Rows) -> Contents:
+    """Return the nodes and edges of rows that have one or the other."""
+    nodes = [node_of(row["node"]) for row in rows if row["node"] is not None]
+    first = {n.id: n for n in sorted(nodes, key=lambda n: n.partition.order, reverse=True)}
+    edges = [edge_of(row["edge"]) for row in rows if row["edge"] is not None]
+    return Contents(list(first.values()), edges)
 
 
 def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:

@@ -1,6 +1,7 @@
 """`PropertyGraph`: any LlamaIndex property graph store as a graph backend."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
@@ -8,7 +9,7 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
@@ -85,6 +86,16 @@ class PropertyGraph:
             edges = self._edges_of(list(visible), scope)
             kept = [edge for edge in edges if edge.source in visible and edge.target in visible]
             return sorted(kept, key=lambda edge: edge.id)
+
+        return Call(function)
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge."""
+
+        def function() -> Contents:
+            read = map(GraphNode.from_llama_index, self._read(self.store.get))
+            nodes = {n.id: replace(n, embedding=None) for n in read if _sees(n, scope)}
+            return Contents(list(nodes.values()), self._edges_of(list(nodes), scope))
 
         return Call(function)
 

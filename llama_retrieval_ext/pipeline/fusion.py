@@ -30,6 +30,7 @@ from llama_retrieval_ext.results import (
     finite_score,
     origin_of,
     with_origin,
+    with_path_of,
 )
 
 # By so much hits without a score are apart: too little to count beside any score.
@@ -170,18 +171,22 @@ class Fusion(Operand, ABC):
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
         first: dict[str, NodeWithScore] = {}
+        paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
         for name, ranking in rankings.items():
             scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
             for hit in ranking:
                 first.setdefault(hit.node.node_id, hit)
-        return [
+                if isinstance(hit, Hit) and hit.hop_distance is not None:
+                    paths.setdefault(hit.node.node_id, hit)
+        hits = [
             with_origin(
                 Hit(node=first[id_].node, score=score, source=source, contributions=contributions),
                 origin_of(first[id_]),
             )
             for id_, score, contributions in self.fuse_ids(scored, weights=weights, top_k=top_k)
         ]
+        return [with_path_of(hit, paths.get(hit.node.node_id)) for hit in hits] if paths else hits
 
     def fuse_ids(
         self,

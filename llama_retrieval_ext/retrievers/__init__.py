@@ -1,4 +1,4 @@
-"""Retrievers over stores, over other retrievers, and by the kind of query."""
+"""Retrievers over stores, over graphs, over other retrievers, and by the kind of query."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
     from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
     from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
@@ -43,6 +44,7 @@ __all__ = [
     "Choice",
     "EmbeddingSelector",
     "FallbackRetriever",
+    "GraphRetriever",
     "HyDEMode",
     "HyDERetriever",
     "HybridRetriever",
@@ -76,6 +78,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
+        "llama_retrieval_ext.retrievers.graph": ("GraphRetriever",),
         "llama_retrieval_ext.retrievers.hybrid": ("HybridRetriever",),
         "llama_retrieval_ext.retrievers.hyde": ("HyDEMode", "HyDERetriever"),
         "llama_retrieval_ext.retrievers.intent": ("IntentAdaptive", "IntentAdaptiveRetriever"),

@@ -75,7 +75,7 @@ class GenericBackend(UnbatchedSearches):
             real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
             operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
-        self._lookup = lookup
+        self.lookup = lookup
         self._sign = -1.0 if lower_is_better else 1.0
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
@@ -159,7 +159,7 @@ class GenericBackend(UnbatchedSearches):
         return [Candidate(known[id_], -score) for score, id_ in best if id_ in known]
 
     def _looked_up(self, ids: Sequence[str]) -> Mapping[str, BaseNode]:
-        known = {} if self._lookup is None else self._lookup(ids)
+        known = {} if self.lookup is None else self.lookup(ids)
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
             where = type(self.store).__name__

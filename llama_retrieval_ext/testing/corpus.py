@@ -163,10 +163,13 @@ class RetrieverFixtures:
         queries: Each must find nodes of both tenants of the sample corpus.
         prefix_stable: Whether a smaller ``top_k`` gives the beginning of a larger one. Switch it
             off only where the number of hits is an input to the ranking.
+        independent: Whether a hit that a narrower query may see is found by it as well. Switch it
+            off only where paths lead to hits through nodes that it may not see.
     """
 
     queries: ClassVar[tuple[str, ...]] = SAMPLE_QUERIES
     prefix_stable: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
 
     @pytest.fixture
     def retriever(self) -> Retriever:

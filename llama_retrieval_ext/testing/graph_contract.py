@@ -115,6 +115,16 @@ class GraphContract:
         edges = answer(graph.edges_between(["pit", "crane", "spy"], scope=SCOPE))
         assert [edge.id for edge in edges] == [("crane", "NEAR", "crane"), ("pit", "USES", "crane")]
 
+    def test_contents_are_all_nodes_and_edges_in_scope(self, graph: GraphBackend) -> None:
+        nodes, edges = answer(graph.contents(scope=SCOPE))
+        written, links = sample_graph()
+        expected = {node.id: node.text for node in written if node.partition.tenant_id == "acme"}
+        assert {node.id: node.text for node in nodes} == expected
+        assert len(nodes) == len(expected)
+        known = {edge.id for edge in links if edge.source in expected}
+        assert {edge.id for edge in edges} == known
+        assert len(answer(graph.contents(scope=None)).nodes) == len(written)
+
     def test_names_are_those_of_entities_in_scope(self, graph: GraphBackend) -> None:
         names = answer(graph.names(scope=SCOPE))
         assert names == sorted(names)

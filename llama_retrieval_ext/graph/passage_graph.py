@@ -1,0 +1,306 @@
+"""`PassageGraph`: the passages that a scope sees and what links them, as a matrix for walks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.expansion import Path
+from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks, phrases_of
+from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, phrases, words
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+# Types of links that are derived, in paths.
+NAMES: Final = "NAMES"
+SAYS: Final = "SAYS"
+# Of a passage with both, this part of the walk follows titles, the rest phrases and entities.
+_BY_TITLES: Final = 0.5
+# How much a word of the query beside a title raises the link to it.
+_CONTEXT: Final = 6.0
+# Links of so many passages are weighed by the query: those where the walk mostly starts.
+_WEIGHED: Final = 50
+# Memory of a graph of nothing.
+_EMPTY_BYTES: Final = 10_000
+# Of so many conditions it is kept which passages satisfy them.
+_CONDITIONS: Final = 16
+# A title in small letters, in a query with capitals, is likely to be a common word.
+_COMMON: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A personalised PageRank.
+
+    Attributes:
+        restart: ``(n,)`` where the walk starts; sums to 1.
+        scores: ``(n,)`` where it is; sums to 1.
+        transitions: ``(n, n)`` the matrix it went by.
+        damping: Probability of following a link.
+    """
+
+    restart: Floats
+    scores: Floats
+    transitions: csr_array
+    damping: float
+
+
+class PassageGraph:
+    """Passages, phrases and entities of one scope, and the links between them.
+
+    Nodes are numbered: passages first, by id, then phrases and entities. Everything is derived from
+    the rows, in linear time, and does not depend on their order.
+
+    Args:
+        nodes: Every node that the scope sees.
+        edges: Every edge that it sees.
+        links: Which evidence counts.
+
+    Attributes:
+        ids: Of the passages.
+        terms: Names of phrases and entities.
+        transitions: ``(n, n)`` matrix of the walk, without a query.
+        size_bytes: About how much memory it takes.
+    """
+
+    def __init__(
+        self, nodes: Iterable[GraphNode], edges: Iterable[Edge], links: PassageLinks
+    ) -> None:
+        nodes = list(nodes)
+        passages = sorted((node for node in nodes if node.is_passage), key=lambda node: node.id)
+        self.ids = [node.id for node in passages]
+        self.place_of = {id_: place for place, id_ in enumerate(self.ids)}
+        self._properties = [node.properties for node in passages]
+        self._allowed: dict[str, Mask] = {}
+        self._titles = [links.titles_of(node.properties) for node in passages]
+        texts = [words(node.text or "") for node in passages]
+        self._by_title = TitleLinks(passages, self._titles, texts if links.titles else ())
+        found = phrases_of(passages, self._titles, texts) if links.phrases else []
+        entities = (n for n in nodes if not n.is_passage and n.label != DOCUMENT_LABEL)
+        self._by_term = TermLinks(passages, found, entities if links.entities else (), edges)
+        self.terms = self._by_term.terms
+        self._make_matrix()
+        self.size_bytes = self._size()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def node_count(self) -> int:
+        """How many passages, phrases and entities there are."""
+        return len(self.ids) + len(self.terms)
+
+    def allowed(self, condition: Condition | None) -> Mask | None:
+        """Return which passages satisfy a condition, ``(n_passages,)``; None for all."""
+        if condition is None:
+            return None
+        key = repr(condition)
+        known = self._allowed.get(key)
+        if known is None:
+            known = np.fromiter((matches(condition, p) for p in self._properties), bool, len(self))
+            if len(self._allowed) >= _CONDITIONS:
+                self._allowed.clear()
+            self._allowed[key] = known
+        return known
+
+    def rarity(self, node: int) -> float:
+        """Return the rarity of a phrase or entity, positive."""
+        return self._by_term.rarity[node - len(self)]
+
+    def named_titles(self, query: str) -> dict[int, float]:
+        """Return the passages whose title a query names, with the title's rarity in (0, 1]."""
+        text, capitals = words(query), _capitals(query)
+        named: dict[int, float] = {}
+        size = max(len(self), 2)
+        for match in self._by_title.names.find(text):
+            rarity = log(size / max(1, self._by_title.named_by[match.place])) / log(size)
+            is_common = bool(capitals) and capitals.isdisjoint(text[match.start : match.end])
+            weight = max(rarity, 0.0) ** 3 * (_COMMON if is_common else 1.0)
+            for passage in self._by_title.titled[match.place]:
+                named[passage] = max(named.get(passage, 0.0), weight)
+        return {passage: weight for passage, weight in named.items() if weight > 0}
+
+    def named_terms(self, query: str) -> dict[int, float]:
+        """Return the nodes of phrases and entities that a query names, with their rarity."""
+        text, capitals = words(query), _capitals(query)
+        known, terms = self._by_term.phrase_names, set(self._by_term.named(text))
+        terms.update(place for p in phrases(query) if (place := known.get(p)) is not None)
+        for match in known.find(text):
+            has_capitals = not capitals or not capitals.isdisjoint(text[match.start : match.end])
+            if match.end - match.start > 1 and has_capitals:
+                terms.add(match.place)
+        return {len(self) + term: self._by_term.rarity[term] for term in sorted(terms)}
+
+    def entity(self, entity_id: str) -> int | None:
+        """Return the node of an entity, None if there is none."""
+        place = self._by_term.place_of.get(entity_id)
+        return None if place is None else len(self) + place
+
+    def walk(
+        self,
+        restart: Floats,
+        query: str,
+        *,
+        allowed: Mask | None = None,
+        damping: float = 0.5,
+        steps: int = 15,
+    ) -> Walk:
+        """Return where a walk is that starts anew from the restart distribution all the time.
+
+        A title that a passage names beside words of the query is followed more often.
+
+        Args:
+            restart: ``(n,)`` mass by node.
+            query: What is asked.
+            allowed: Passages that the walk may pass; None for all.
+            damping: Probability of following a link.
+            steps: Iterations.
+        """
+        transitions = self._for_query(restart, query)
+        if allowed is not None:
+            is_open = np.concatenate([allowed, np.ones(len(self.terms), dtype=bool)])
+            restart = np.where(is_open, restart, 0.0)
+            rows = np.repeat(is_open, np.diff(transitions.indptr))
+            transitions = _with_data(
+                transitions, transitions.data * (rows & is_open[transitions.indices])
+            )
+        scores = personalised_pagerank(transitions, restart, damping=damping, steps=steps)
+        total = float(restart.sum())
+        return Walk(restart / total if total else restart, scores, transitions, damping)
+
+    def path(self, walk: Walk, node: int, *, longest: int = 4) -> list[int]:
+        """Return the nodes by which most of a walk comes to a node, from where it starts.
+
+        It starts where it begins anew more often than it comes from elsewhere.
+        """
+        matrix, found = walk.transitions, [node]
+        while len(found) <= longest:
+            low, high = matrix.indptr[found[-1] : found[-1] + 2]
+            sources = matrix.indices[low:high]
+            flows = walk.damping * matrix.data[low:high] * walk.scores[sources]
+            flows[np.isin(sources, found)] = 0.0
+            begun = (1 - walk.damping) * walk.restart[found[-1]]
+            if not flows.any() or begun >= flows.sum():
+                break
+            found.append(int(sources[flows.argmax()]))
+        return found[::-1]
+
+    def in_words(self, nodes: Sequence[int]) -> Path:
+        """Return a path by the names of its nodes."""
+        edges = []
+        for here, there in pairwise(nodes):
+            names = self.name(here), self.name(there)
+            if max(here, there) < len(self):
+                is_out, type_ = (here, there) in self._forward, NAMES
+            else:
+                is_out, type_ = here < len(self), SAYS
+            source, target = names if is_out else names[::-1]
+            edges.append(Edge(source, type_, target))
+        return Path(tuple(map(self.name, nodes)), tuple(edges))
+
+    def name(self, node: int) -> str:
+        """Return what a node is called: the title or id of a passage, a phrase, an entity."""
+        if node >= len(self):
+            return self.terms[node - len(self)]
+        return next(iter(self._titles[node]), self.ids[node])
+
+    def hops(self, nodes: Sequence[int]) -> int:
+        """Return the length of a path; from one passage to another by a term is one hop."""
+        to_terms = sum(here < len(self) <= there for here, there in pairwise(nodes))
+        return len(nodes) - 1 - to_terms - (len(nodes) > 1 and nodes[0] >= len(self))
+
+    def terms_of(self, passage: int) -> set[int]:
+        """Return the nodes of the phrases and entities that a passage has."""
+        low, high = self.transitions.indptr[passage : passage + 2]
+        return {int(node) for node in self.transitions.indices[low:high] if node >= len(self)}
+
+    def _make_matrix(self) -> None:
+        """Passages go half by titles and half by terms; terms to passages and related terms."""
+        size, by_term = len(self), self._by_term
+        self._forward = {(m.source, m.target): n for n, m in enumerate(self._by_title.mentions)}
+        both = {*self._forward, *by_term.linked}
+        links = np.array(sorted(both | {pair[::-1] for pair in both}), dtype=np.intp).reshape(-1, 2)
+        said = np.array(list(by_term.said), dtype=np.intp).reshape(-1, 2)
+        strength = np.fromiter(by_term.said.values(), float, len(said))
+        related = np.array(list(by_term.related), dtype=np.intp).reshape(-1, 2) + size
+        relation = np.fromiter(by_term.related.values(), float, len(related))
+        weights = strength * np.array([*by_term.rarity, 0.0])[said[:, 1]]
+        degree = np.bincount(links[:, 0], minlength=size)
+        of_terms = np.bincount(said[:, 0], weights=weights, minlength=size)
+        by_titles = np.where(of_terms > 0, _BY_TITLES, 1.0)
+        by_terms = np.where(degree > 0, 1 - _BY_TITLES, 1.0)
+        self._share = by_titles
+        sources = [links[:, 0], said[:, 0], said[:, 1] + size, related[:, 0], related[:, 1]]
+        targets = [links[:, 1], said[:, 1] + size, said[:, 0], related[:, 1], related[:, 0]]
+        values = [
+            (by_titles / np.maximum(degree, 1))[links[:, 0]],
+            (by_terms / np.where(of_terms > 0, of_terms, 1.0))[said[:, 0]] * weights,
+            *(strength, relation, relation),
+        ]
+        self.transitions = transition_matrix(
+            np.concatenate(sources),
+            np.concatenate(targets),
+            np.concatenate(values),
+            size=self.node_count,
+        )
+        self.transitions.sort_indices()
+        self._locate(links, degree)
+
+    def _locate(self, links: npt.NDArray[np.intp], degree: npt.NDArray[np.intp]) -> None:
+        """Keep where in the matrix the links of each passage are, by passage."""
+        matrix, count = self.transitions, self.node_count
+        rows = np.repeat(np.arange(count), np.diff(matrix.indptr))
+        keys = rows * count + matrix.indices
+        self._links = links
+        self._positions = np.searchsorted(keys, links[:, 1] * count + links[:, 0])
+        self._starts = np.concatenate([[0], np.cumsum(degree)])
+
+    def _for_query(self, restart: Floats, query: str) -> csr_array:
+        """The matrix with the links that the query's words stand beside raised."""
+        weights = self._by_title.stem_weights(words(query))
+        if not weights:
+            return self.transitions
+        data = None
+        for passage in np.argsort(-restart[: len(self)], kind="stable")[:_WEIGHED]:
+            if restart[passage] <= 0:
+                break
+            low, high = self._starts[passage : passage + 2]
+            factors = np.array([self._factor(n, weights) for n in range(low, high)])
+            if len(factors) and factors.max() > 1:
+                data = self.transitions.data.copy() if data is None else data
+                data[self._positions[low:high]] = factors * (self._share[passage] / factors.sum())
+        return self.transitions if data is None else _with_data(self.transitions, data)
+
+    def _factor(self, link: int, weights: dict[int, float]) -> float:
+        number = self._forward.get((int(self._links[link, 0]), int(self._links[link, 1])))
+        if number is None:
+            return 1.0
+        context = self._by_title.mentions[number].context
+        return 1.0 + _CONTEXT * sum(w for each, w in weights.items() if each in context)
+
+    def _size(self) -> int:
+        matrix, mentions = self.transitions, self._by_title.mentions
+        arrays = (matrix.data, matrix.indices, matrix.indptr, self._positions, self._links)
+        stems = sum(len(mention.context) for mention in mentions)
+        properties = sum(len(own) for own in self._properties)
+        pairs = len(self._by_term.said) + len(self._by_term.related)
+        objects = 300 * (len(mentions) + self.node_count) + 40 * stems + 100 * (properties + pairs)
+        return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects
+
+
+def _with_data(matrix: csr_array, data: Floats) -> csr_array:
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _capitals(query: str) -> set[str]:
+    """The words that stand in capitals where no sentence begins."""
+    return {word for phrase in phrases(query) for word in phrase}

@@ -1,0 +1,137 @@
+"""`SeededWalk`: a walk over a passage graph from a ranking and from what a query names."""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.graph.entity_linking import LinkedEntity
+from llama_retrieval_ext.graph.passage_graph import PassageGraph
+from llama_retrieval_ext.query import Query
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
+
+# Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
+# query names so much, times its rarity; and this share of all for terms that the query names.
+_SEED_POWER: Final = 3
+_TITLE_MASS: Final = 5.0
+_TERM_SHARE: Final = 0.3
+_DAMPING: Final = 0.55
+_STEPS: Final = 15
+# What a passage has of similarity that has none.
+_LEAST: Final = 0.05
+
+
+class SeededWalk:
+    """A personalised PageRank that starts from a seed's hits and from what a query names.
+
+    Args:
+        graph: The passages that the query may see.
+        hits: The seed's ranking.
+        entities: What a linker found in the query.
+        query: What is asked; its filters hold for every passage that the walk passes.
+
+    Attributes:
+        strength: Of each hit, in (0, 1].
+    """
+
+    def __init__(
+        self,
+        graph: PassageGraph,
+        hits: Sequence[NodeWithScore],
+        entities: Sequence[LinkedEntity],
+        query: Query,
+    ) -> None:
+        self.graph = graph
+        self.strength = _strengths(hits)
+        self.titles = graph.named_titles(query.query_str)
+        self.terms = graph.named_terms(query.query_str)
+        for each in entities:
+            node = graph.entity(each.node_id)
+            if node is not None:
+                self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * each.score)
+        restart, self.outside = self._restart()
+        allowed = graph.allowed(None if query.filters is None else query.condition)
+        self.walk = graph.walk(
+            restart, query.query_str, allowed=allowed, damping=_DAMPING, steps=_STEPS
+        )
+
+    def best(self, count: int) -> dict[str, float]:
+        """The passages that the walk comes by most often, with how often."""
+        scores = self.walk.scores[: len(self.graph)]
+        inside = 1.0 - sum(self.outside.values())
+        some = np.flatnonzero(scores > 0)
+        if len(some) > count:
+            least = np.partition(scores[some], -count)[-count]
+            some = some[scores[some] >= least]
+        found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
+        # What the graph does not have is a node without links.
+        found |= {id_: (1 - _DAMPING) * mass for id_, mass in self.outside.items()}
+        ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
+        return {id_: found[id_] for id_ in ranked}
+
+    def explained(self, id_: str) -> dict[str, object]:
+        """The fields of a hit that say how the walk came to it."""
+        place = self.graph.place_of.get(id_)
+        if place is None:
+            return {}
+        graph = self.graph
+        nodes = graph.path(self.walk, place)
+        start = [nodes[0]] if nodes[0] in self.terms or nodes[0] in self.titles else []
+        own = [node for node in self.terms if node in graph.terms_of(place)]
+        named = [place] if place in self.titles else []
+        names = dict.fromkeys(map(graph.name, [*start, *named, *own]))
+        return {
+            "matched_entities": tuple(names),
+            "hop_distance": graph.hops(nodes),
+            "path": str(graph.in_words(nodes)),
+        }
+
+    def _restart(self) -> tuple[Floats, dict[str, float]]:
+        """The restart mass of each node, and the share of hits that the graph does not have."""
+        graph = self.graph
+        mass = np.zeros(graph.node_count)
+        outside = {}
+        for id_, strength in self.strength.items():
+            place = graph.place_of.get(id_)
+            if place is None:
+                outside[id_] = strength**_SEED_POWER
+            else:
+                mass[place] = strength**_SEED_POWER
+        for place, rarity in self.titles.items():
+            mass[place] += _TITLE_MASS * rarity
+        total = float(mass.sum()) + sum(outside.values())
+        terms = sum(self.terms.values())
+        share = (_TERM_SHARE if total else 1.0) if terms else 0.0
+        if total:
+            mass *= (1 - share) / total
+            outside = {id_: own * (1 - share) / total for id_, own in outside.items()}
+        for node, rarity in self.terms.items():
+            mass[node] += share * rarity / terms
+        return mass, outside
+
+
+def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
+    """How strong each hit is, in (0, 1], 1 for the best; by rank where scores are missing."""
+    if any(hit.score is None for hit in hits):
+        return {hit.node.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
+    scores = {hit.node.node_id: hit.score or 0.0 for hit in hits}
+    low = min(0.0, min(scores.values(), default=0.0))
+    high = max(scores.values(), default=0.0) - low
+    return {
+        id_: similarity_share((score - low) / high if high else 1.0)
+        for id_, score in scores.items()
+    }
+
+
+def similarity_share(similarity: float) -> float:
+    """Return a similarity in [-1, 1] as a factor above 0 and up to 1.
+
+    Examples:
+        >>> similarity_share(1.0)
+        1.0
+
+    """
+    return (max(similarity, 0.0) + _LEAST) / (1 + _LEAST)

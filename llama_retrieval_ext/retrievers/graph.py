@@ -1,0 +1,365 @@
+"""`GraphRetriever`: passages that a graph links to what a query names or a search found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.execution.context import call, note_degraded, step
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.legs import MISTAKES, check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
+from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
+from llama_retrieval_ext.graph.link_evidence import source_of_edge
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_links import MENTIONS
+from llama_retrieval_ext.graph.seeded_walk import SeededWalk, similarity_share
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.reordering import in_order
+from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.stages.rerank.mmr import stored_embeddings
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
+from llama_retrieval_ext.stores.open import Storage, source_of
+
+T = TypeVar("T")
+
+_DECAY: Final = 0.7
+
+
+class GraphRetriever(Retriever):
+    """Passages that a graph links to what the query names; their text lies in a vector store.
+
+    Without a ``seed`` it is entity search: the entities that the query names, the passages that
+    mention them, and what is related within ``max_hops``, each hop times 0.7. With a ``seed`` it is
+    personalised PageRank: a random walk over passages, phrases and entities that starts from the
+    seed's hits and from what the query names; how often it comes by, times how similar the passage
+    is to the query, ranks the passages.
+
+    Each hit has its ``matched_entities``, ``hop_distance`` and ``path``. Scope and filters hold for
+    every passage on a path as well as for the hits.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index: the texts of the
+            passages, under the ids that the graph has them by.
+        graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
+            `PassageGraphs` that several retrievers share. ``retriever.graphs`` has ``refresh()``,
+            for a graph that others write to, and ``close()``.
+        seed: Any retriever whose ranking starts the walk; None for entity search.
+        embed_model: The embedding model of the store; None for that of a seed over the same store.
+            Where there is neither, and the query carries no embedding, the seed's scores stand in
+            for similarity.
+        linker: Finds entities in queries. None for one by exact and similar names in entity search,
+            and for exact names in the walk.
+        top_k: How many hits to return when the query does not say; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Who is asking.
+        enable_multi_hop: Whether entity search goes on from the passages that mention an entity.
+        max_hops: How far it goes.
+        max_entities: How many entities of a query it starts from.
+        fan_out: How many links of one node it follows, the heaviest first; None for all.
+        candidates: How many hits the seed is asked for, and how many passages are compared with the
+            query, at least.
+        name: Name in traces and ``Hit.source``; ``graph`` unless given.
+
+    Scores are in [0, 1].
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+        >>> from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+        >>> from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+        >>> from llama_retrieval_ext.stores.open import open_store
+        >>> film = TextNode(id_="film", text="Night Train was directed by Anne Lister.")
+        >>> anne = TextNode(id_="anne", text="Born in York.", metadata={"title": "Anne Lister"})
+        >>> film.embedding, anne.embedding = [1.0, 0.0], [0.0, 1.0]
+        >>> store, graph = open_store("embedded::memory:"), EmbeddedGraph(":memory:")
+        >>> _ = store.add([film, anne])
+        >>> graph.upsert(*passage_rows([film, anne], PassageLinks())).function()
+        >>> retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
+        >>> for hit in retriever.search("Night Train").hits:
+        ...     print(hit.node_id, hit.hop_distance, hit.path)
+        film 0 film
+        anne 1 film -NAMES-> Anne Lister
+        >>> store.close(), graph.close()
+        (None, None)
+
+    Raises:
+        ConfigurationError: A number is out of range, or an argument is of another type.
+
+    Source:
+        Gutierrez et al., "HippoRAG", NeurIPS 2024, https://arxiv.org/abs/2405.14831: PageRank over
+        passages and what they mention; here links need no LLM.
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a graph's
+        self,
+        store: Storage,
+        *,
+        graph: Graph | PassageGraphs,
+        seed: BaseRetriever | None = None,
+        embed_model: BaseEmbedding | None = None,
+        linker: EntityLinker | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        enable_multi_hop: bool = True,
+        max_hops: int = 2,
+        max_entities: int = 10,
+        fan_out: int | None = 50,
+        candidates: int = 100,
+        name: str = "graph",
+    ) -> None:
+        super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
+        source = source_of(store)
+        self.backend = source.backend
+        if embed_model is not None:
+            of_type(embed_model, BaseEmbedding, "embed_model")
+        self.seed = None if seed is None else check_retriever(seed, "seed")
+        own_model = source.embed_model or _model_of(seed, source.backend)
+        self.embed_model = own_model if embed_model is None else embed_model
+        self.object_map = dict(source.objects)
+        self.graphs = graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
+        self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
+        if self.linker is None and seed is None:
+            self.linker = EntityLinker(self.graphs.backend)
+        self.enable_multi_hop = of_type(enable_multi_hop, bool, "enable_multi_hop")
+        self.max_hops = check_count(max_hops, "max_hops")
+        self.max_entities = check_count(max_entities, "max_entities")
+        self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
+        self.candidates = check_top_k(candidates)
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The seed, if there is one."""
+        return [] if self.seed is None else [self.seed]
+
+    @property
+    def label(self) -> str:
+        """The class and what it works with, without its seed."""
+        parts = [self.backend.engine, f"graph={self.graphs.backend.engine}", f"top_k={self.top_k}"]
+        return f"GraphRetriever({', '.join(parts)})"
+
+    def __repr__(self) -> str:
+        how = f"max_hops={self.max_hops}" if self.enable_multi_hop else "enable_multi_hop=False"
+        if self.seed is not None:
+            how = f"seed={expression(self.seed)}"
+        return f"{self.label[:-1]}, {how}, name={self.name!r})"
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        return self._by_entities(query) if self.seed is None else self._by_walk(query, self.seed)
+
+    # Entity search
+
+    def _by_entities(self, query: Query) -> Plan[list[Hit]]:
+        linked = yield from self._linked(query)
+        reached = yield from step("expansion", self._expanded(linked, query))
+        nodes = yield from self._nodes(reached, {}, query)
+        for expansion in reached.values():
+            _add_sources(expansion, nodes)
+        nodes = yield from self._nodes(reached, nodes, query)
+        passages = [id_ for id_, node in nodes.items() if node.is_passage]
+        near = {id_: _proximity(id_, linked, reached) for id_ in passages}
+        best = sorted(near, key=lambda id_: (-near[id_].score, id_))[: self._depth(query)]
+        (embedded,) = yield Together([Task("embedding", self._embedded(query))])
+        texts = yield from step("texts", self._texts(best, query))
+        similar = yield from self._similarities(texts, _degrading(embedded, self.name))
+        hits = []
+        for id_, node in texts.items():
+            share = 1.0 if similar is None else similarity_share(similar[id_])
+            hit = self._hit(node, near[id_].score * share**0.5)
+            hits.append(hit.model_copy(update=near[id_].explained(nodes)))
+        return ordered(hits)[: query.top_k]
+
+    def _linked(self, query: Query) -> Plan[list[LinkedEntity]]:
+        if self.linker is None:
+            return []
+        plan = self.linker.link(query.query_str, scope=query.scope, limit=self.max_entities)
+        return (yield from step("entity linking", plan))
+
+    def _nodes(
+        self, reached: Mapping[str, Expansion], known: Mapping[str, GraphNode], query: Query
+    ) -> Plan[dict[str, GraphNode]]:
+        """All nodes that were reached, and that the query may see."""
+        ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
+        if not ids:
+            return dict(known)
+        found = yield self.graphs.backend.nodes(sorted(ids), scope=query.scope)
+        return {**known, **{id_: n for id_, n in found.items() if _passable(n, query)}}
+
+    def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
+        return expand_each(
+            self.graphs.backend,
+            [each.node_id for each in linked],
+            max_hops=1 + (self.max_hops if self.enable_multi_hop else 0),
+            hop=Hop(fan_out=self.fan_out),
+            limit=10 * self._depth(query),
+            scope=query.scope,
+            passable=None if query.filters is None else lambda node: _passable(node, query),
+        )
+
+    # Personalised PageRank
+
+    def _by_walk(self, query: Query, seed: BaseRetriever) -> Plan[list[Hit]]:
+        depth = self._depth(query)
+        found, embedded, graph, linked = yield Together(
+            [
+                Task(name_of(seed), retrieval(seed, self._for_children(query), top_k=depth)),
+                Task("embedding", self._embedded(query)),
+                Task("graph", call(self.graphs.of(query.scope))),
+                Task("entity linking", self._linked(query)),
+            ]
+        )
+        hits = [as_hit(hit, source=name_of(seed)) for hit in found.result()]
+        vector = _degrading(embedded, self.name)
+        links = _degrading(graph, self.name)
+        if links is None:
+            return (in_order(hits) if None in [hit.score for hit in hits] else hits)[: query.top_k]
+        entities = _degrading(linked, self.name) or []
+        started = yield from step(
+            "walk", call(Call(lambda: SeededWalk(links, hits, entities, query)))
+        )
+        best = started.best(depth)
+        texts = yield from step("texts", self._texts(list(best), query))
+        similar = yield from self._similarities(texts, vector)
+        shares = started.strength if similar is None else similar
+        greatest = max(best.values(), default=1.0)
+        scores = {
+            id_: (best[id_] / greatest * similarity_share(shares.get(id_, 0.0))) ** 0.5
+            for id_ in texts
+        }
+        top = sorted(scores, key=lambda id_: (-scores[id_], id_))[: query.top_k]
+        return [
+            self._hit(texts[id_], scores[id_]).model_copy(update=started.explained(id_))
+            for id_ in top
+        ]
+
+    def _hit(self, node: BaseNode, score: float) -> Hit:
+        """A hit that looks as those of other retrievers: without an embedding, with its store."""
+        bare = node if node.embedding is None else node.model_copy(update={"embedding": None})
+        hit = Hit(node=bare, score=score, source=self.name)
+        return with_origin(hit, Origin(self.backend.store, self.embed_model))
+
+    # Texts and similarities
+
+    def _depth(self, query: Query) -> int:
+        return max(self.candidates, query.top_k or 1)
+
+    def _embedded(self, query: Query) -> Plan[list[float] | None]:
+        if query.embedding is not None:
+            return query.embedding
+        if self.embed_model is None:
+            return None
+        return (yield from embed(query, self.embed_model))
+
+    def _texts(self, ids: Sequence[str], query: Query) -> Plan[dict[str, BaseNode]]:
+        """The nodes in the store that the query may see; a graph may know more, or less."""
+        nodes: dict[str, BaseNode] = yield nodes_by_id(self.backend, ids)
+        condition = query.condition
+        return {
+            id_: node
+            for id_, node in nodes.items()
+            if condition is None or matches(condition, node.metadata)
+        }
+
+    def _similarities(
+        self, nodes: Mapping[str, BaseNode], vector: list[float] | None
+    ) -> Plan[dict[str, float] | None]:
+        """The cosine of each node with the query, 0 for one without an embedding; None for none."""
+        if vector is None:
+            return None
+        carried = {id_: node.embedding for id_, node in nodes.items()}
+        known: dict[str, Vector] = {id_: own for id_, own in carried.items() if own is not None}
+        rest = [Hit(node=node, score=0.0) for id_, node in nodes.items() if id_ not in known]
+        known |= yield from stored_embeddings(rest, self.backend.store)
+        ids = [id_ for id_ in nodes if id_ in known]
+        if not ids:
+            return dict.fromkeys(nodes, 0.0)
+        values = cosines(matrix([known[id_] for id_ in ids], dim=len(vector)), vector)
+        return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
+
+
+def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:
+    """The embedding model of a seed over the same store."""
+    if isinstance(seed, StoreRetriever) and seed.backend.store is backend.store:
+        return seed.embed_model
+    return None
+
+
+def _passable(node: GraphNode, query: Query) -> bool:
+    """Whether a path may lead through a node: filters are about passages."""
+    condition = query.condition
+    return not node.is_passage or condition is None or matches(condition, node.properties)
+
+
+def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
+    """Add the passages that entities and relations were extracted from, by LlamaIndex's ids."""
+    found: dict[int, dict[str, list[Edge]]] = {}
+    for id_, distance in list(expansion.distances.items()):
+        if id_ in nodes and not nodes[id_].is_passage:
+            sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
+            sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
+            edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
+            found.setdefault(distance + 1, {})[id_] = sorted(edges)
+    most = 3 * len(expansion)  # each node brings two at most
+    for distance, edges_of in sorted(found.items()):
+        expansion.add(edges_of, distance, limit=most)
+
+
+class _Near(NamedTuple):
+    """How near a passage is to what the query names, and the paths that lead there."""
+
+    score: float
+    paths: list[Path]
+
+    def explained(self, nodes: Mapping[str, GraphNode]) -> dict[str, object]:
+        """The fields of a hit that say how it was reached: nearest entity first, paths by names."""
+        names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
+        path = self.paths[0]
+        edges = [
+            Edge(_name(edge.source, nodes), edge.type, _name(edge.target, nodes))
+            for edge in path.edges
+        ]
+        named = Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
+        return {
+            "matched_entities": names,
+            "hop_distance": len(edges) - 1,
+            "path": str(named),
+        }
+
+
+def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
+    return nodes[id_].name if id_ in nodes else id_
+
+
+def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> _Near:
+    """The mean over the entities of 0.7 to the number of hops, 0 where none leads there."""
+    total = sum(each.score for each in linked if each.node_id in reached)
+    ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
+    hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}
+    score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
+    ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
+    return _Near(score, [reached[each.node_id].path(id_) for each in ways])
+
+
+def _degrading(outcome: Outcome[T], where: str) -> T | None:
+    """The value of a task; None where it failed, which degrades the answer."""
+    if outcome.error is None:
+        return outcome.result()
+    if isinstance(outcome.error, MISTAKES):
+        raise outcome.error
+    note_degraded(where, outcome.error)
+    return None

@@ -1,0 +1,74 @@
+"""`GraphRetriever` keeps the contract of retrievers, as entity search and as a walk."""
+
+from collections.abc import Generator
+
+import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
+
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+MODEL = FakeEmbedding()
+LINKS = PassageLinks(entity_fields=["tags"], gazetteer=["年假", "parse_filters", "canteen"])
+
+
+@pytest.fixture(scope="module")
+def store() -> Generator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        opened.add(sample_nodes(MODEL))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Generator[PassageGraphs]:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        yield PassageGraphs(graph, links=LINKS)
+
+
+class TestEntitySearch(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
+        return GraphRetriever(store, graph=graphs, top_k=5, enable_multi_hop=False)
+
+
+class TestEntitySearchOverSeveralHops(RetrieverContract):
+    independent = False  # a path through a passage that a filter excludes is none
+
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
+        return GraphRetriever(store, graph=graphs, embed_model=MODEL, top_k=5)
+
+
+class TestWalk(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
+        seed = HybridRetriever(store, embed_model=MODEL)
+        return GraphRetriever(store, graph=graphs, seed=seed, embed_model=MODEL, top_k=5)
+
+
+class TestWalkOverAnyStore(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, graphs: PassageGraphs) -> Retriever:
+        index = VectorStoreIndex(sample_nodes(MODEL), embed_model=MODEL)
+        return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
+
+
+class TestLegOfAFusion(RetrieverContract):
+    independent = False
+
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:
+        hybrid = HybridRetriever(store, embed_model=MODEL)
+        graph = GraphRetriever(store, graph=graphs, embed_model=MODEL)
+        return QueryFusionRetriever([hybrid, graph], similarity_top_k=5, num_queries=1)
