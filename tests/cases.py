@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 Test: TypeAlias = Callable[..., Any]
-Ids: TypeAlias = Iterable[str] | Callable[[Any], str] | None
+Ids: TypeAlias = Iterable[object] | Callable[[Any], object] | None
 
 
 def each_case(
@@ -55,10 +55,10 @@ def each_case(
 def _cases(
     arguments: Sequence[str], values: Sequence[Any], ids: Ids
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    given = values if ids is None or callable(ids) else [*ids]
-    for value, name in zip(values, given, strict=True):
+    names = [ids(each) for each in values] if callable(ids) else values if ids is None else [*ids]
+    for value, name in zip(values, names, strict=True):
         row = [value] if len(arguments) == 1 else [*value]
-        shown = ids(value) if callable(ids) else name if isinstance(name, str) else repr(name)
+        shown = name if isinstance(name, str) else repr(value if name is None else name)
         yield shown, dict(zip(arguments, row, strict=True))
 
 

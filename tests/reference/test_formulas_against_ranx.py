@@ -4,6 +4,7 @@ Left out, because we differ on purpose: equal scores under min-max (ranx gives 0
 under rank normalisation (ranx ranks them by place, with us they share the best rank).
 """
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +19,14 @@ from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.formulas.scores import ranked
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
 
+# Interpreted: compiling itself takes ranx a minute, and what it fuses here a moment.
+os.environ["NUMBA_DISABLE_JIT"] = "1"
+pytest.importorskip("numba", reason="numba comes with ranx").config.reload_config()
 ranx = pytest.importorskip("ranx", reason="ranx is the oracle; the extra 'test' installs it")
 
 pytestmark = [
     pytest.mark.reference,
-    # ranx compiles itself with numba, whose warnings are not ours.
+    # Those of ranx and numba are not ours.
     pytest.mark.filterwarnings("ignore"),
 ]
 

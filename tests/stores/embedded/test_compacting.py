@@ -56,8 +56,8 @@ def by_id(store: EmbeddedVectorStore) -> dict[str, BaseNode]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedVectorStore]:
     with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add([node(number) for number in range(600)])
-        store.delete_nodes([f"n{number}" for number in range(600) if number % 3])
+        store.add([node(number) for number in range(150)])
+        store.delete_nodes([f"n{number}" for number in range(150) if number % 3])
         store.add([node(0), node(3)])
         yield store
 
@@ -69,13 +69,13 @@ def shards(store: EmbeddedVectorStore) -> list[str]:
 @pytest.mark.slow
 def test_the_directory_takes_less(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add([node(number, dim=1024) for number in range(20_000)])
-        store.delete_nodes([f"n{number}" for number in range(20_000) if number % 10])
+        store.add([node(number, dim=1024) for number in range(6_000)])
+        store.delete_nodes([f"n{number}" for number in range(6_000) if number % 10])
         store.persist()
         before = size_bytes(tmp_path)
         freed = store.compact()
         after = size_bytes(tmp_path)
-        assert store.count() == 2000
+        assert store.count() == 600
     assert freed == before - after
     assert after < before / 2
 
@@ -112,7 +112,7 @@ def test_afterwards_nodes_are_added_replaced_deleted_and_cleared(
     store.compact()
     store.add([node(1), node(3)])
     store.delete_nodes(["n6"])
-    assert store.count() == 200
+    assert store.count() == 50
     store.clear()
     assert (store.count(), shards(store)) == (0, [])
     store.add([node(7, dim=2)])
@@ -189,7 +189,7 @@ def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
     store.add([node(1)])
     store.close()
     with EmbeddedVectorStore(tmp_path / "s") as again:
-        assert again.count() == 201
+        assert again.count() == 51
         again.delete_nodes(["n1"])
         assert answers(again) == before
 

@@ -45,7 +45,8 @@ def store(opened: Open) -> QdrantStore:
     return opened()
 
 
-@pytest.fixture(scope="module", params=PLACES)
+# In memory local mode is what it is in files.
+@pytest.fixture(scope="module", params=[kind for kind in PLACES if kind != "memory"])
 def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[QdrantStore]:

@@ -90,7 +90,7 @@ def test_nodes_come_in_the_order_asked_for(store: QdrantStore) -> None:
 
 
 def test_more_nodes_than_a_page_come_back(store: QdrantStore) -> None:
-    names = [f"n{number:04}" for number in range(700)]
+    names = [f"n{number:04}" for number in range(520)]
     store.add([node(name) for name in names])
     assert ids(store) == names
 
