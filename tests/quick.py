@@ -23,6 +23,7 @@ _SLOW = (
     "tests/cli",
     "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
     "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
+    "tests/retrievers/test_contracts_composite.py::TestNestedThreeDeep",
     "tests/retrievers/test_llm_over_http.py",
     "tests/retrievers/test_multi_query.py::TestContractOfOneInAnother",
     "tests/retrievers/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
@@ -50,6 +51,7 @@ _SLOW = (
     "tests/test_public_api.py",
     "tests/test_readme.py",
     "tests/test_typing.py",
+    "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
     "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
 )
 _PLACES = tuple(place for place in _SLOW if "::" not in place)
