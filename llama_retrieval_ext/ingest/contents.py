@@ -7,6 +7,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.ingest.documents import DocumentKey, key_of_node
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
 from llama_retrieval_ext.query import Scope, source_in
 
@@ -39,10 +40,12 @@ class Contents:
         Document by document as they came in; within one in the order of the text, where nodes say
         where they stand in it, and by node id.
         """
+        entries = self._ledger.named(name, scope)
+        ids = self._ledger.node_ids(entry.key for entry in entries)
         owners = {
-            node_id: place
-            for place, entry in enumerate(self._ledger.named(name, scope))
-            for node_id in self._ledger.node_ids(entry.key)
+            node_id: number
+            for number, entry in enumerate(entries)
+            for node_id in ids.get(entry.key, ())
         }
         found = stored_nodes(self._store, list(owners))
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
@@ -55,20 +58,6 @@ class Contents:
                 found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
         return {key: dict(found[key].most_common()) for key in sorted(found)}
 
-    def fill_sources(self) -> None:
-        """Record what documents came from, of which older versions kept no note."""
-        first = {
-            self._ledger.node_ids(each.key)[0]: each.key
-            for each in self._ledger.visible(None)
-            if each.n_nodes
-        }
-        sources = {
-            first[node.node_id]: source
-            for node in stored_nodes(self._store, list(first))
-            if (source := source_in(node.metadata))
-        }
-        self._ledger.record_sources(sources)
-
     def matching(self, filters: MetadataFilters, scope: Scope | None) -> list[Entry]:
         """The documents that a scope can see and that have a node which satisfies filters.
 
@@ -80,8 +69,19 @@ class Contents:
         wanted = filters if scope is None else _within(filters, scope)
         found = self._store.get_nodes(filters=wanted)
         visible = self._ledger.visible(scope)
-        owners = self._ledger.owners(node.node_id for node in found)
+        owners = set(map(key_of_node, found))
         return [each for each in visible if each.key in owners]
+
+
+def sources_of(store: BasePydanticVectorStore, ledger: Ledger) -> dict[DocumentKey, str]:
+    """Return the files that documents came from, as the metadata of their nodes says."""
+    ids = ledger.node_ids(each.key for each in ledger.visible(None))
+    first = {own[0]: key for key, own in ids.items() if own}
+    return {
+        first[node.node_id]: source
+        for node in stored_nodes(store, list(first))
+        if (source := source_in(node.metadata))
+    }
 
 
 def _within(filters: MetadataFilters, scope: Scope) -> MetadataFilters:
