@@ -52,11 +52,16 @@ class RemoteJournal:
         self._stored = stored
         self._writer = secrets.token_hex(8)
         self._claimed: dict[DocumentKey, DocumentRecord] = {}
+        # Dead writers are looked for after an error, when a claim is met, and now and then.
+        self._must_look = True
+        self._meets_claims = False
+        self._look_at_ms = 0
 
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
         """Claim documents that are about to be written; see `Journal.begin`."""
         found = self._ledger.read_to_write(each.key for each in documents)
         old_ids = self._node_ids(found.values())
+        self._note_claims(found.values())
         replies: dict[DocumentKey, Reply] = {}
         free = [each for each in documents if _is_free(found.get(each.key), each, replies)]
         replies |= self._duplicates(free, old_ids)
@@ -75,6 +80,7 @@ class RemoteJournal:
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
         found = self._ledger.read_to_write(keys)
+        self._note_claims(found.values())
         free = [each for each in found.values() if each.change is None]
         change = Change(JournalState.DELETING, nodes=Value("[]"))
         claimed = self._claim([replace(each, change=change) for each in free])
@@ -88,6 +94,9 @@ class RemoteJournal:
 
     def unfinished(self) -> list[Claim]:
         """Claim what this writer, or one that died, has begun and not finished."""
+        if not self._must_look and self._ledger.now_ms < self._look_at_ms:
+            return []
+        self._look_at_ms = self._ledger.now_ms + round(self._ledger.patience_s * 500)
         self._claimed = {}
         until_ms = self._ledger.now_ms - round(self._ledger.patience_s * 1000)
         found = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
@@ -129,6 +138,7 @@ class RemoteJournal:
         self._ledger.add_nodes(
             sum(_change_of(each).n_nodes - each.n_nodes for each in held if each.key in finished)
         )
+        self._must_look = self._meets_claims or bool(self._claimed)
         return [each for each in claims if each.key in finished]
 
     def undo(self, claim: Claim) -> None:
@@ -151,6 +161,10 @@ class RemoteJournal:
             for node_id in each.fresh
             if node_id not in owned.get(each.key, ())
         ]
+
+    def _note_claims(self, records: Iterable[DocumentRecord]) -> None:
+        self._must_look = True  # until all is finished
+        self._meets_claims = any(each.change is not None for each in records)
 
     def _changing(
         self, stored: DocumentRecord | None, document: Prepared, number: int

@@ -61,7 +61,7 @@ class RemoteLedger(Ledger):
         self.patience_s = patience_s
         self._count_stored = count_stored
         self._clock = clock
-        self._is_set_up = False
+        self._config: KnowledgeBaseConfig | None = None
 
     @property
     def now_ms(self) -> int:
@@ -103,6 +103,11 @@ class RemoteLedger(Ledger):
             "other processes keep changing how this knowledge base is set up; do this again"
         )
 
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors, which stays once there are some."""
+        known = None if self._config is None else self._config.dimension
+        return super().dimension() if known is None else known
+
     def record_dimension(self, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored; see `Ledger`.
 
@@ -121,13 +126,13 @@ class RemoteLedger(Ledger):
         config = self._config_in(found)
         if config is not None and self._admitted is not None:
             config.opened(*self._admitted)
-        self._is_set_up = config is not None
+        self._config = config
         return documents_in(found)
 
     def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """`read`; raise StoreClosedError if the knowledge base was removed."""
         found = self.read(keys)
-        if not self._is_set_up:
+        if self._config is None:
             raise _removed_error()
         return found
 

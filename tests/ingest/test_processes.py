@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 Open = Callable[..., KnowledgeBase]
-N_ADDS, N_NODES = 15, 5
+N_ADDS, N_NODES = 5, 5
 # Waits for a line on its input, so that all begin at the same time; prints how long it took.
 PROGRAM = """
 import sys

@@ -63,7 +63,7 @@ class ElasticsearchRecords:
         records: Sequence[Record],
         *,
         remove: Sequence[Record] = (),
-        held: bool = False,  # noqa: ARG002 - the engine compares in any case
+        held: bool = False,
     ) -> dict[str, str]:
         """Write and remove records in the version that they carry; see `RecordStore.replace`."""
         removals = {each.id for each in remove}
@@ -71,7 +71,9 @@ class ElasticsearchRecords:
             [
                 *((_replacement(each), each) for each in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
-            ]
+            ],
+            # Nobody drops the index of a claimed record.
+            is_there=held,
         )
         ids = {key_of(each.id): each.id for each in (*records, *remove)}
         return {
@@ -82,10 +84,13 @@ class ElasticsearchRecords:
         """Delete records, whatever their version."""
         self._write([({"delete": {"_id": key_of(id_)}}, None) for id_ in ids])
 
-    def _write(self, actions: Sequence[_Action]) -> dict[str, str]:
+    def _write(self, actions: Sequence[_Action], *, is_there: bool = False) -> dict[str, str]:
         """Return the new versions of what was written, by the engine's ids."""
         written: dict[str, str] = {}
         for start in range(0, len(actions), _BATCH):
+            if not is_there:
+                # A write to an index that is gone would create one of another kind.
+                self._transport.run(self._index.establish(_DIMENSION))
             written |= self._transport.run(self._bulk(actions[start : start + _BATCH]))
         return written
 
@@ -117,7 +122,7 @@ class ElasticsearchRecords:
         return (yield from count_matching(self._index, query))
 
     def _bulk(self, actions: Sequence[_Action]) -> Steps[dict[str, str]]:
-        manifest = yield from self._index.establish(_DIMENSION)
+        manifest = self._index.manifest
         lines = [
             to_json(part)
             for head, record in actions
