@@ -1,7 +1,8 @@
-"""`Contents`: what a knowledge base has, as its store and its ledger say together."""
+"""Reads what a knowledge base has, from its store and its ledger together."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
@@ -23,11 +24,11 @@ _TYPES = {
 
 
 class Contents:
-    """Looks up documents and their nodes.
+    """Finds documents and their nodes.
 
     Args:
         store: Has the nodes.
-        ledger: Knows whose they are.
+        ledger: Has the documents they belong to.
     """
 
     def __init__(self, store: BasePydanticVectorStore, ledger: Ledger) -> None:
@@ -35,10 +36,9 @@ class Contents:
         self._ledger = ledger
 
     def nodes(self, name: str, scope: Scope | None) -> list[BaseNode]:
-        """The nodes of a document or source that a scope can see; without a scope, in none.
+        """Return the nodes of a document or source in a scope; without a scope, in none.
 
-        Document by document as they came in; within one in the order of the text, where nodes say
-        where they stand in it, and by node id.
+        Document by document as they came in; within one by position in the text, then by node id.
         """
         entries = self._ledger.named(name, scope)
         ids = self._ledger.node_ids(entry.key for entry in entries)
@@ -51,7 +51,7 @@ class Contents:
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
     def metadata_fields(self, scope: Scope | None, *, sample: int) -> dict[str, dict[str, int]]:
-        """The types of the values of each metadata key, with how many nodes have one of it."""
+        """Count the nodes that have a value of each type under each metadata key."""
         found: dict[str, Counter[str]] = {}
         for node in stored_nodes(self._store, self._ledger.sample(scope, sample)):
             for key, value in node.metadata.items():
@@ -59,15 +59,15 @@ class Contents:
         return {key: dict(found[key].most_common()) for key in sorted(found)}
 
     def matching(self, filters: MetadataFilters, scope: Scope | None) -> list[Entry]:
-        """The documents that a scope can see and that have a node which satisfies filters.
+        """Return the documents in a scope that have a node which satisfies filters.
 
         Raises:
             InvalidFilterError: The filters cannot mean anything.
             UnsupportedFilterError: The engine cannot evaluate them.
         """
         parse_filters(filters)
-        wanted = filters if scope is None else _within(filters, scope)
-        found = self._store.get_nodes(filters=wanted)
+        scoped = filters if scope is None else _within(filters, scope)
+        found = self._store.get_nodes(filters=scoped)
         visible = self._ledger.visible(scope)
         owners = set(map(key_of_node, found))
         return [each for each in visible if each.key in owners]
@@ -94,23 +94,35 @@ def _start_of(node: BaseNode) -> int:
 
 # In memory at once, each with its embedding, and in one request.
 _MANY_NODES = 1000
+T = TypeVar("T")
 
 
-def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The same documents, about a thousand nodes at a time."""
-    batch: list[Entry] = []
-    weight = 0
-    for entry in entries:
-        batch.append(entry)
-        weight += entry.n_nodes
-        if weight >= _MANY_NODES:
+def batched(items: Iterable[T], weight: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
+
+    Examples:
+        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
+        [[1, 2], [3], [4]]
+
+    """
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += weight(item)
+        if total >= limit:
             yield batch
-            batch, weight = [], 0
+            batch, total = [], 0
     if batch:
         yield batch
 
 
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield documents in lists of about a thousand nodes."""
+    return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
+
+
 def stored_nodes(store: BasePydanticVectorStore, ids: Sequence[str]) -> Iterator[BaseNode]:
-    """The nodes with these ids, in their order; those that are not there are left out."""
+    """Yield the nodes with these ids, in this order; missing ones are left out."""
     for start in range(0, len(ids), _MANY_NODES):
         yield from store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))

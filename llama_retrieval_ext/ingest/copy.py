@@ -26,8 +26,8 @@ from llama_retrieval_ext.ingest.storage import (
     Storage,
     in_memory,
     missing,
+    open_ledger,
     open_storage,
-    opened_ledger,
     writer_of,
 )
 from llama_retrieval_ext.stores.open import check_url
@@ -350,7 +350,7 @@ def _target(
 ) -> Base:
     place = open_storage(url, setup)
     resources.callback(place.close)
-    ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
+    ledger = open_ledger(place, replace(copied, dimension=None, params=place.params), url)
     resources.callback(ledger.close)
     manifest = ledger.config() or copied
     if manifest.require_scope != copied.require_scope:

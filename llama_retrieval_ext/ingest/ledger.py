@@ -245,6 +245,9 @@ class Ledger(ABC):
 
         self.update_config(decided)
 
+    def check_exists(self) -> None:  # noqa: B027 - a file that is open exists
+        """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+
     @abstractmethod
     def check_unwritten(self, where: str) -> None:
         """Raise StoreUnavailableError if another process is writing."""

@@ -10,6 +10,7 @@ from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from llama_index.core.schema import BaseNode
@@ -240,7 +241,7 @@ class RemoteJournal:
     def _check_still_there(self) -> None:
         """Undo the claims if the knowledge base was removed in this moment."""
         try:
-            self._ledger.read_to_write([])
+            self._ledger.check_exists()
         except BaseException:
             self._remove(list(self._claimed.values()))
             raise
@@ -254,7 +255,9 @@ class RemoteJournal:
             for each in found
         ]
         ids = self._ledger.ids_of(values)
-        return {each.key: sum(own, []) for each, own in zip(found, ids, strict=True)}
+        return {
+            each.key: list(chain.from_iterable(own)) for each, own in zip(found, ids, strict=True)
+        }
 
     def _duplicates(
         self, documents: Sequence[Prepared], old_ids: Mapping[DocumentKey, Sequence[str]]

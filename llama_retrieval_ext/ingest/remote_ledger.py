@@ -1,4 +1,4 @@
-"""`RemoteLedger`: the ledger of a knowledge base on a server, as records that all processes share."""
+"""`RemoteLedger`: the ledger of a knowledge base on a server, in records that all share."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -141,6 +141,10 @@ class RemoteLedger(Ledger):
         found = self.records.find(all_documents(scope, name=name))
         documents = documents_in({each.id: each for each in found}).values()
         return sorted(documents, key=lambda each: (each.created, each.key))
+
+    def check_exists(self) -> None:
+        """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+        self.read_to_write([])
 
     def check_unwritten(self, where: str) -> None:
         """Raise StoreUnavailableError if another process is writing."""

@@ -19,7 +19,7 @@ from time import time
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
 from llama_retrieval_ext.ingest.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger import (
@@ -261,7 +261,7 @@ def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]
 _logger = logging.getLogger(__name__)
 
 
-def opened_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
+def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
     """The ledger of a place; what a crash left half done is finished or undone.
 
     Args:
