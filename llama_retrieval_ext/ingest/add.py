@@ -11,7 +11,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ModelMismatchError
-from llama_retrieval_ext.ingest.contents import batched
 from llama_retrieval_ext.ingest.documents import (
     DocumentKey,
     Prepared,
@@ -24,7 +23,7 @@ from llama_retrieval_ext.ingest.journal import WriteOutcome
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.readers import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
-from llama_retrieval_ext.ingest.transform import Embedder, Splitter, check_dimension
+from llama_retrieval_ext.ingest.transform import Embedder, Splitter, batched, check_dimension
 from llama_retrieval_ext.ingest.write import Writer
 
 Group = list[BaseNode]

@@ -1,15 +1,17 @@
 """`Browsable`: the part of a knowledge base that shows what is in it."""
 
+from abc import abstractmethod
+
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
-from llama_retrieval_ext.errors import RetrievalExtError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
 from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.query import Scope
 
 
 class Browsable(Searchable):
@@ -23,6 +25,10 @@ class Browsable(Searchable):
     _ledger: Ledger
     _contents: Contents
     _is_closed: bool = False
+
+    @abstractmethod
+    def _check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or needs a scope and gets none."""
 
     def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of all documents of a source, or of one document, with embeddings.
@@ -139,17 +145,3 @@ class Browsable(Searchable):
             return {"url": self.url, "state": type(error).__name__, "model": model}
         counts = {"documents": documents, "nodes": nodes}
         return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
-
-    def _check(self, scope: Scope | None) -> None:
-        self._check_open()
-        if scope is not None:
-            check_scope(scope)
-        if self.require_scope and scope is None:
-            raise ScopeRequiredError(
-                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
-                "--tenant or --kb-id"
-            )
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosedError(f"{self.url} was closed; open it again")

@@ -1,8 +1,7 @@
 """Reads what a knowledge base has, from its store and its ledger together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
@@ -10,6 +9,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest.documents import DocumentKey, key_of_node
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
+from llama_retrieval_ext.ingest.transform import batched
 from llama_retrieval_ext.query import Scope, source_in
 
 _TYPES = {
@@ -94,27 +94,6 @@ def _start_of(node: BaseNode) -> int:
 
 # In memory at once, each with its embedding, and in one request.
 _MANY_NODES = 1000
-T = TypeVar("T")
-
-
-def batched(items: Iterable[T], weight: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
-
-    Examples:
-        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
-        [[1, 2], [3], [4]]
-
-    """
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        batch.append(item)
-        total += weight(item)
-        if total >= limit:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
 
 
 def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

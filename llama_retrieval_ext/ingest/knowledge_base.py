@@ -17,6 +17,8 @@ from llama_retrieval_ext.embeddings.resolve import (
 )
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    ScopeRequiredError,
+    StoreClosedError,
 )
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.browsing import Browsable
@@ -36,7 +38,7 @@ from llama_retrieval_ext.ingest.storage import (
     writer_of,
 )
 from llama_retrieval_ext.ingest.transform import Splitter
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -368,3 +370,17 @@ class KnowledgeBase(Browsable):
         for batch in batches(entries):
             self._parts.writer.delete([each.key for each in batch])
         return len(entries)
+
+    def _check(self, scope: Scope | None) -> None:
+        self._check_open()
+        if scope is not None:
+            check_scope(scope)
+        if self.require_scope and scope is None:
+            raise ScopeRequiredError(
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
+            )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
