@@ -23,7 +23,7 @@ from llama_retrieval_ext.ingest.journal import WriteOutcome
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.readers import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
-from llama_retrieval_ext.ingest.transform import Embedder, Splitter, check_dimension
+from llama_retrieval_ext.ingest.transform import Embedder, Splitter, batched, check_dimension
 from llama_retrieval_ext.ingest.write import Writer
 
 Group = list[BaseNode]
@@ -61,18 +61,8 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
     return list(groups.values())
 
 
-def batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    """Groups in batches that are worth the while of an embedding model and an engine."""
-    batch: list[Group] = []
-    weight = 0
-    for group in groups:
-        batch.append(group)
-        weight += _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
-        if weight >= _BATCH_WEIGHT:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch
+def _weight(group: Group) -> int:
+    return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
 
 
 def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
@@ -115,7 +105,7 @@ class Addition:
     """
 
     def __init__(self, workshop: IngestionParts, scope: Mapping[str, str]) -> None:
-        self._workshop = workshop
+        self._parts = workshop
         self._scope = scope
         self._embedder = Embedder(workshop.embed_model)
         self._tally = Tally()
@@ -131,7 +121,7 @@ class Addition:
         """
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
-            for batch in batches(groups):
+            for batch in batched(groups, _weight, _BATCH_WEIGHT):
                 self._add(batch)
                 advance(len(batch))
         return self._tally.report()
@@ -146,7 +136,7 @@ class Addition:
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             is_whole = isinstance(group[0], Document)
-            fingerprint = self._workshop.splitter.fingerprint if is_whole else ""
+            fingerprint = self._parts.splitter.fingerprint if is_whole else ""
             try:
                 found += identified(group, scope=self._scope, fingerprint=fingerprint)
             except Exception as error:  # noqa: BLE001 - the report carries it
@@ -154,11 +144,11 @@ class Addition:
         return [each for each in found if self._tally.is_new(each)]
 
     def _recognised(self, group: Group) -> Group:
-        stable = self._workshop.reader_ids.stable
+        stable = self._parts.reader_ids.stable
         return [stable(node, self._scope, self._occurrences) for node in group]
 
     def _changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        digests = self._workshop.ledger.digests(each.key for each in documents)
+        digests = self._parts.ledger.digests(each.key for each in documents)
         changed: list[SourceDocument] = []
         for document, digest in zip(documents, digests, strict=True):
             if digest == document.digest:
@@ -168,7 +158,7 @@ class Addition:
         return changed
 
     def _prepared(self, documents: Sequence[SourceDocument]) -> list[Prepared]:
-        made = self._workshop.splitter.nodes_of(documents)
+        made = self._parts.splitter.nodes_of(documents)
         prepared: list[Prepared] = []
         for document, nodes in zip(documents, made, strict=True):
             try:
@@ -186,15 +176,15 @@ class Addition:
         if told:
             return [Prepared(document.key, document.digest, told)]
         self._tally.skipped(document.key.ref, "no text")
-        self._workshop.writer.delete([document.key])
+        self._parts.writer.delete([document.key])
         return []
 
     def _write(self, documents: Sequence[Prepared]) -> None:
         if not documents:
             return
-        with self._workshop.writer.lock:
+        with self._parts.writer.lock:
             fitting = self._fitting(documents)
-            outcomes = self._workshop.writer.write(fitting)
+            outcomes = self._parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self._tally.failed(document.key.ref, outcome)
@@ -204,7 +194,7 @@ class Addition:
     def _fitting(self, documents: Sequence[Prepared]) -> list[Prepared]:
         """The documents whose embeddings have the dimension of the knowledge base."""
         made = self._embedder.dimension
-        recorded = self._workshop.ledger.dimension()
+        recorded = self._parts.ledger.dimension()
         dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
         if made not in (None, dimension):
             raise ModelMismatchError(
@@ -212,7 +202,7 @@ class Addition:
                 f"vectors of dimension {dimension}; open it with the model that made those"
             )
         if recorded is None:
-            self._workshop.ledger.record_dimension(dimension)
+            self._parts.ledger.record_dimension(dimension)
         fitting: list[Prepared] = []
         for document in documents:
             try:

@@ -1,4 +1,4 @@
-"""`Contents`: what a knowledge base has, as its store and its ledger say together."""
+"""Reads what a knowledge base has, from its store and its ledger together."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,9 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.ingest.documents import DocumentKey, key_of_node
 from llama_retrieval_ext.ingest.ledger import Entry, Ledger
+from llama_retrieval_ext.ingest.transform import batched
 from llama_retrieval_ext.query import Scope, source_in
 
 _TYPES = {
@@ -22,11 +24,11 @@ _TYPES = {
 
 
 class Contents:
-    """Looks up documents and their nodes.
+    """Finds documents and their nodes.
 
     Args:
         store: Has the nodes.
-        ledger: Knows whose they are.
+        ledger: Has the documents they belong to.
     """
 
     def __init__(self, store: BasePydanticVectorStore, ledger: Ledger) -> None:
@@ -34,54 +36,52 @@ class Contents:
         self._ledger = ledger
 
     def nodes(self, name: str, scope: Scope | None) -> list[BaseNode]:
-        """The nodes of a document or source that a scope can see; without a scope, in none.
+        """Return the nodes of a document or source in a scope; without a scope, in none.
 
-        Document by document as they came in; within one in the order of the text, where nodes say
-        where they stand in it, and by node id.
+        Document by document as they came in; within one by position in the text, then by node id.
         """
+        entries = self._ledger.named(name, scope)
+        ids = self._ledger.node_ids(entry.key for entry in entries)
         owners = {
-            node_id: place
-            for place, entry in enumerate(self._ledger.named(name, scope))
-            for node_id in self._ledger.node_ids(entry.key)
+            node_id: number
+            for number, entry in enumerate(entries)
+            for node_id in ids.get(entry.key, ())
         }
         found = stored_nodes(self._store, list(owners))
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
     def metadata_fields(self, scope: Scope | None, *, sample: int) -> dict[str, dict[str, int]]:
-        """The types of the values of each metadata key, with how many nodes have one of it."""
+        """Count the nodes that have a value of each type under each metadata key."""
         found: dict[str, Counter[str]] = {}
         for node in stored_nodes(self._store, self._ledger.sample(scope, sample)):
             for key, value in node.metadata.items():
                 found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
         return {key: dict(found[key].most_common()) for key in sorted(found)}
 
-    def fill_sources(self) -> None:
-        """Record what documents came from, of which older versions kept no note."""
-        first = {
-            self._ledger.node_ids(each.key)[0]: each.key
-            for each in self._ledger.visible(None)
-            if each.n_nodes
-        }
-        sources = {
-            first[node.node_id]: source
-            for node in stored_nodes(self._store, list(first))
-            if (source := source_in(node.metadata))
-        }
-        self._ledger.record_sources(sources)
-
     def matching(self, filters: MetadataFilters, scope: Scope | None) -> list[Entry]:
-        """The documents that a scope can see and that have a node which satisfies filters.
+        """Return the documents in a scope that have a node which satisfies filters.
 
         Raises:
             InvalidFilterError: The filters cannot mean anything.
             UnsupportedFilterError: The engine cannot evaluate them.
         """
         parse_filters(filters)
-        wanted = filters if scope is None else _within(filters, scope)
-        found = self._store.get_nodes(filters=wanted)
+        scoped = filters if scope is None else _within(filters, scope)
+        found = self._store.get_nodes(filters=scoped)
         visible = self._ledger.visible(scope)
-        owners = self._ledger.owners(node.node_id for node in found)
+        owners = set(map(key_of_node, found))
         return [each for each in visible if each.key in owners]
+
+
+def sources_of(store: BasePydanticVectorStore, ledger: Ledger) -> dict[DocumentKey, str]:
+    """Return the files that documents came from, as the metadata of their nodes says."""
+    ids = ledger.node_ids(each.key for each in ledger.visible(None))
+    first = {own[0]: key for key, own in ids.items() if own}
+    return {
+        first[node.node_id]: source
+        for node in stored_nodes(store, list(first))
+        if (source := source_in(node.metadata))
+    }
 
 
 def _within(filters: MetadataFilters, scope: Scope) -> MetadataFilters:
@@ -97,20 +97,11 @@ _MANY_NODES = 1000
 
 
 def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The same documents, about a thousand nodes at a time."""
-    batch: list[Entry] = []
-    weight = 0
-    for entry in entries:
-        batch.append(entry)
-        weight += entry.n_nodes
-        if weight >= _MANY_NODES:
-            yield batch
-            batch, weight = [], 0
-    if batch:
-        yield batch
+    """Yield documents in lists of about a thousand nodes."""
+    return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
 
 
 def stored_nodes(store: BasePydanticVectorStore, ids: Sequence[str]) -> Iterator[BaseNode]:
-    """The nodes with these ids, in their order; those that are not there are left out."""
+    """Yield the nodes with these ids, in this order; missing ones are left out."""
     for start in range(0, len(ids), _MANY_NODES):
         yield from store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))

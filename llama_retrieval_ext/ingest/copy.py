@@ -26,8 +26,8 @@ from llama_retrieval_ext.ingest.storage import (
     Storage,
     in_memory,
     missing,
+    open_ledger,
     open_storage,
-    opened_ledger,
     writer_of,
 )
 from llama_retrieval_ext.stores.open import check_url
@@ -191,7 +191,7 @@ class Copier:
         there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
         expected = [entry for entry in entries if entry.key not in self._failures]
         short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
-        held, known = self._target.place.count(), self._target.ledger.at_rest()
+        held, known = self._target.place.count(), self._target.ledger.n_nodes_at_rest(exact=True)
         if known is None:
             raise StoreUnavailableError(
                 f"{self._target.url} is being written to, or its last writer died; copy again when "
@@ -219,10 +219,10 @@ class Copier:
         )
 
     def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
-        ids = {entry.key: self._source.ledger.node_ids(entry.key) for entry in entries}
+        ids = self._source.ledger.node_ids(entry.key for entry in entries)
         found = self._nodes([node_id for own in ids.values() for node_id in own])
         for key, digest, _, n_nodes in entries:
-            nodes = tuple(found[node_id] for node_id in ids[key] if node_id in found)
+            nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)
             if len(nodes) == n_nodes:
                 # Without a digest it counts as changed, and no document has a random one.
                 yield Prepared(key, digest or secrets.token_hex(16), nodes)
@@ -333,12 +333,11 @@ def _source(url: str, resources: ExitStack) -> Base:
     resources.callback(place.close)
     ledger = place.ledger()
     resources.callback(ledger.close)
-    manifest = ledger.manifest()
+    manifest = ledger.config()
     if manifest is None:
         raise missing(url)
     manifest.opened(manifest, url)  # refuses one from a newer version
-    ledger.refresh()
-    if ledger.at_rest() is None:
+    if ledger.n_nodes_at_rest() is None:
         raise StoreUnavailableError(
             f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "
             "open the knowledge base and, on a server, add or delete a document: then copy again"
@@ -351,9 +350,9 @@ def _target(
 ) -> Base:
     place = open_storage(url, setup)
     resources.callback(place.close)
-    ledger = opened_ledger(place, replace(copied, dimension=None, params=place.params), url)
+    ledger = open_ledger(place, replace(copied, dimension=None, params=place.params), url)
     resources.callback(ledger.close)
-    manifest = ledger.manifest() or copied
+    manifest = ledger.config() or copied
     if manifest.require_scope != copied.require_scope:
         raise ConfigurationError(
             f"{url} was made with require_scope={manifest.require_scope}, and what is to be copied "

@@ -116,10 +116,17 @@ def _key(node: BaseNode, scope: Mapping[str, str]) -> DocumentKey:
                 f"{ref!r} has {key}={claimed!r} in its metadata and was added with "
                 f"{key}={value!r}; add it with its own scope, or take the key out of the metadata"
             )
-    return DocumentKey(_place(node, scope, TENANT_KEY), _place(node, scope, KB_KEY), ref)
+    return DocumentKey(
+        _scope_value(node, scope, TENANT_KEY), _scope_value(node, scope, KB_KEY), ref
+    )
 
 
-def _place(node: BaseNode, scope: Mapping[str, str], key: str) -> str:
+def key_of_node(node: BaseNode) -> DocumentKey:
+    """Return the document that a stored node belongs to."""
+    return _key(node, {})
+
+
+def _scope_value(node: BaseNode, scope: Mapping[str, str], key: str) -> str:
     # Scopes are made of strings: metadata of another type puts a node into none.
     claimed = scope.get(key) or node.metadata.get(key)
     return claimed if isinstance(claimed, str) else ""

@@ -54,13 +54,13 @@ def describe_knowledge_base(
     """
     location = Location.of(url)
     documents, nodes = ledger.count()
-    manifest = ledger.manifest()
-    params = json.loads(manifest.params or "{}") if manifest else {}
+    config = ledger.config()
+    params = json.loads(config.params or "{}") if config else {}
     return KnowledgeBaseInfo(
         url=url,
         engine=location.engine,
         embed_model=embed_model,
-        dimension=manifest.dimension if manifest else None,
+        dimension=config.dimension if config else None,
         documents=documents,
         sources=ledger.n_sources(),
         nodes=nodes,

@@ -1,26 +1,28 @@
 """The journal: what is being written, so that it can be finished or undone at any time.
 
 A document in motion is ``adding`` (it was not there before), ``updating`` (it was) or ``deleting``.
-Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version only) or, as those
-of documents at rest, neither. What is being updated is kept here as a whole until it is done:
-whether an engine had replaced a node before the process died could not be told otherwise.
+Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version only) or neither.
+The whole new version of a document that is being updated is kept until it is stored: after a crash
+nobody can tell which of its nodes the engine had replaced already.
 """
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.ledger import Database
+from llama_retrieval_ext.ingest.local_ledger import Database
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
 class WriteOutcome(StrEnum):
-    """What came of a document."""
+    """The result of writing a document."""
 
     ADDED = "added"
     UPDATED = "updated"
@@ -35,101 +37,167 @@ class JournalState(StrEnum):
     DELETING = "deleting"
 
 
-class Journal:
-    """What is being written. Whoever writes here holds the lock of the knowledge base.
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A document that this writer is changing.
 
-    Args:
-        database: The ledger's.
-        refresh: Sees what others have written; called before anything is begun or settled.
+    Attributes:
+        key: The document.
+        state: What is being done with it.
+        fresh: The ids of nodes that only its new version has.
+        doomed: The ids of nodes that only its old version has.
     """
 
-    def __init__(self, database: Database, refresh: Callable[[], None] = lambda: None) -> None:
-        self._database = database
-        self._refresh = refresh
+    key: DocumentKey
+    state: JournalState
+    fresh: tuple[str, ...] = ()
+    doomed: tuple[str, ...] = ()
 
-    def begin(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
-        """Note what is about to be written, before any of it is.
+
+# None: another writer is changing the document.
+Reply: TypeAlias = Claim | WriteOutcome | Exception | None
+
+
+class Journal(Protocol):
+    """Records what a writer does; its caller holds the lock of the knowledge base."""
+
+    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+        """Claim documents that are about to be written, before any of it is.
 
         Args:
             documents: New versions of documents; of each key one.
 
         Returns:
-            For each what will come of it. One whose node ids are taken is not noted.
+            For each its claim; or that it is there already; or an error, such as for node ids that
+            another document has; or None if another writer has claimed it.
         """
+        ...
+
+    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
+        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
+        ...
+
+    def unfinished(self) -> list[Claim]:
+        """Claim what this writer, or one that died, has begun and not finished."""
+        ...
+
+    def new_version(self, claim: Claim) -> Prepared | None:
+        """Return the new version of a document that is being updated; None if it was not kept.
+
+        Then none of it was written.
+        """
+        ...
+
+    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return the claims that no other writer has taken over."""
+        ...
+
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done; return those that no other writer had taken over."""
+        ...
+
+    def undo(self, claim: Claim) -> None:
+        """Record that a document is as it was before, without its fresh nodes.
+
+        Some of its other nodes may have been replaced already, so that a document that was being
+        updated counts as changed, whatever comes next.
+        """
+        ...
+
+    def unowned(self, claims: Sequence[Claim]) -> list[str]:
+        """Return the ids of nodes written under lost claims that no document has.
+
+        Another writer has taken this one for dead and has undone what it was about to do.
+        """
+        ...
+
+
+def claim_of(
+    key: DocumentKey, state: JournalState, old: Sequence[str], new: Sequence[str]
+) -> Claim:
+    """Return the claim of a document that has old nodes and will have new ones."""
+    kept = set(old) & set(new)
+    fresh = tuple(each for each in new if each not in kept)
+    return Claim(key, state, fresh, tuple(each for each in old if each not in kept))
+
+
+def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> DuplicateNodeError:
+    """Return the error for a document with a node id that another document has."""
+    # Documents outside the scope of the caller are not named.
+    same_scope = owner[:2] == document.key[:2]
+    whose = f"document {owner.ref!r}" if same_scope else "another scope"
+    return DuplicateNodeError(
+        f"the node id {node_id!r} of document {document.key.ref!r} is in use by "
+        f"{whose}; nothing was overwritten: give the node another id",
+        node_id,
+    )
+
+
+class LocalJournal:
+    """The journal of a `LocalLedger`, in the same database.
+
+    No other process writes there: what is unfinished when a writer begins was left by a crash or a
+    failure.
+
+    Args:
+        database: The ledger's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+        """Claim documents that are about to be written; see `Journal.begin`."""
         with self._database.transaction() as connection:
             return [_begin(connection, each) for each in documents]
 
-    def begin_deleting(self, keys: Sequence[DocumentKey]) -> None:
-        """Note that documents are about to be deleted; those that do not exist are left out."""
+    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
+        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
         with self._database.transaction() as connection:
-            for key in keys:
-                document = _id_of(connection, key)
-                _run(connection, "UPDATE documents SET state = 'deleting' WHERE id = ?", document)
-                _run(connection, "UPDATE nodes SET role = 'doomed' WHERE document = ?", document)
+            return [_begin_deleting(connection, key) for key in keys]
 
-    def unfinished(self) -> list[tuple[DocumentKey, JournalState]]:
-        """What was begun and is not finished."""
-        self._refresh()
+    def unfinished(self) -> list[Claim]:
+        """Return the claims of what was begun and is not finished."""
         query = "SELECT tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
         rows = [list(map(str, row)) for row in self._database.rows(query)]
         return [
-            (DocumentKey(tenant, kb, ref), JournalState(state)) for tenant, kb, ref, state in rows
+            self._claim(DocumentKey(tenant, kb, ref), JournalState(state))
+            for tenant, kb, ref, state in rows
         ]
 
-    def new_version(self, key: DocumentKey) -> Prepared:
-        """The new version of a document that is being updated."""
+    def new_version(self, claim: Claim) -> Prepared | None:
+        """Return the new version of a document that is being updated."""
         query = (
             "SELECT digest, redo.node, redo.embedding FROM redo JOIN documents ON document = id "
             "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY redo.rowid"
         )
-        rows = self._database.rows(query, *key)
-        nodes = tuple(_restored(str(text), vector) for _, text, vector in rows)
-        return Prepared(key, str(rows[0][0]), nodes)
+        rows = self._database.rows(query, *claim.key)
+        nodes = tuple(_restore(str(text), vector) for _, text, vector in rows)
+        return Prepared(claim.key, str(rows[0][0]), nodes) if rows else None
 
-    def fresh(self, key: DocumentKey) -> list[str]:
-        """The ids of nodes that only the new version of a document has."""
-        query = (
-            "SELECT node_id FROM nodes JOIN documents ON document = id "
-            "WHERE tenant = ? AND kb = ? AND ref = ? AND role = 'fresh'"
-        )
-        return [str(node_id) for (node_id,) in self._database.rows(query, *key)]
+    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return all claims: no other process takes them over."""
+        return list(claims)
 
-    def doomed(self) -> list[str]:
-        """The ids of all nodes that are to be deleted."""
-        rows = self._database.rows("SELECT node_id FROM nodes WHERE role = 'doomed'")
-        return [str(node_id) for (node_id,) in rows]
-
-    def ownerless(self, documents: Sequence[Prepared]) -> list[str]:
-        """The ids of nodes of these documents that the ledger does not know, or no longer.
-
-        Somebody else may have taken this writer for dead, and have undone what it was about to do:
-        what it wrote after that nobody would ever take out.
-        """
-        self._refresh()
-        ids = (node.node_id for document in documents for node in document.nodes)
-        query = "SELECT 1 FROM nodes WHERE node_id = ?"
-        return [node_id for node_id in ids if not self._database.rows(query, node_id)]
-
-    def finish(self) -> None:
-        """Everything that was begun is done."""
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done."""
         with self._database.transaction() as connection:
-            for statement in (
-                "DELETE FROM nodes WHERE role = 'doomed'",
-                "UPDATE nodes SET role = NULL WHERE role = 'fresh'",
-                "DELETE FROM redo",
-                "DELETE FROM documents WHERE state = 'deleting'",
-                "UPDATE documents SET state = NULL WHERE state IS NOT NULL",
-            ):
-                _run(connection, statement)
+            for claim in claims:
+                document = _id_of(connection, claim.key)
+                for statement in (
+                    "DELETE FROM nodes WHERE document = ? AND role = 'doomed'",
+                    "UPDATE nodes SET role = NULL WHERE document = ? AND role = 'fresh'",
+                    "DELETE FROM redo WHERE document = ?",
+                    "DELETE FROM documents WHERE id = ? AND state = 'deleting'",
+                    "UPDATE documents SET state = NULL WHERE id = ?",
+                ):
+                    connection.execute(statement, (document,))
+        return list(claims)
 
-    def undo(self, key: DocumentKey) -> None:
-        """A document is as it was before; its fresh nodes are no more.
-
-        Some of its other nodes may have been replaced already, so that an updated document counts
-        as changed whatever comes next.
-        """
+    def undo(self, claim: Claim) -> None:
+        """Record that a document is as it was before; see `Journal.undo`."""
         with self._database.transaction() as connection:
-            document = _id_of(connection, key)
+            document = _id_of(connection, claim.key)
             for statement in (
                 "DELETE FROM nodes WHERE document = ? AND role = 'fresh'",
                 "UPDATE nodes SET role = NULL WHERE document = ?",
@@ -137,43 +205,50 @@ class Journal:
                 "DELETE FROM documents WHERE id = ? AND state = 'adding'",
                 "UPDATE documents SET state = NULL, digest = '' WHERE id = ?",
             ):
-                _run(connection, statement, document)
+                connection.execute(statement, (document,))
+
+    def unowned(self, claims: Sequence[Claim]) -> list[str]:  # noqa: ARG002 - none is lost
+        """Return nothing: no claim is lost to another process."""
+        return []
+
+    def _claim(self, key: DocumentKey, state: JournalState) -> Claim:
+        query = (
+            "SELECT node_id, role FROM nodes JOIN documents ON document = id "
+            "WHERE tenant = ? AND kb = ? AND ref = ? AND role IS NOT NULL"
+        )
+        rows = [(str(node_id), role) for node_id, role in self._database.rows(query, *key)]
+        fresh = tuple(node_id for node_id, role in rows if role == "fresh")
+        return Claim(key, state, fresh, tuple(id_ for id_, role in rows if role == "doomed"))
 
 
-def _begin(connection: sqlite3.Connection, document: Prepared) -> WriteOutcome | Exception:
+def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
     query = "SELECT id, digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
-    found = _run(connection, query, *document.key).fetchone()
-    id_, digest = found or (None, None)
+    row = connection.execute(query, document.key).fetchone()
+    id_, digest = row or (None, None)
     if digest == document.digest:
         return WriteOutcome.UNCHANGED
-    taken = _taken(connection, document, id_)
+    taken = _duplicate(connection, document, id_)
     if taken is not None:
         return taken
-    if id_ is None:
-        statement = (
-            "INSERT INTO documents (tenant, kb, ref, digest, state, source) "
-            "VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        row = _run(
-            connection,
-            statement,
-            *document.key,
-            document.digest,
-            JournalState.ADDING,
-            document.source,
-        )
-        _insert_fresh(connection, row.lastrowid, [node.node_id for node in document.nodes])
-        return WriteOutcome.ADDED
-    _begin_update(connection, document, id_)
-    return WriteOutcome.UPDATED
+    new = [node.node_id for node in document.nodes]
+    if id_ is not None:
+        return _begin_update(connection, document, id_, new)
+    statement = (
+        "INSERT INTO documents (tenant, kb, ref, digest, state, source) VALUES (?, ?, ?, ?, ?, ?)"
+    )
+    values = (*document.key, document.digest, JournalState.ADDING, document.source)
+    _insert_fresh(connection, connection.execute(statement, values).lastrowid, new)
+    return claim_of(document.key, JournalState.ADDING, (), new)
 
 
-def _begin_update(connection: sqlite3.Connection, document: Prepared, id_: int) -> None:
-    rows = _run(connection, "SELECT node_id FROM nodes WHERE document = ?", id_).fetchall()
-    old, new = {node_id for (node_id,) in rows}, {node.node_id for node in document.nodes}
-    _insert_fresh(connection, id_, sorted(new - old))
+def _begin_update(
+    connection: sqlite3.Connection, document: Prepared, id_: int, new: Sequence[str]
+) -> Claim:
+    rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (id_,)).fetchall()
+    claim = claim_of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
+    _insert_fresh(connection, id_, claim.fresh)
     connection.executemany(
-        "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in old - new]
+        "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
     )
     connection.executemany(
         "INSERT INTO redo VALUES (?, ?, ?)",
@@ -182,8 +257,21 @@ def _begin_update(connection: sqlite3.Connection, document: Prepared, id_: int) 
             for node in document.nodes
         ],
     )
-    statement = "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?"
-    _run(connection, statement, document.digest, JournalState.UPDATING, document.source, id_)
+    connection.execute(
+        "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?",
+        (document.digest, JournalState.UPDATING, document.source, id_),
+    )
+    return claim
+
+
+def _begin_deleting(connection: sqlite3.Connection, key: DocumentKey) -> Reply:
+    document = _id_of(connection, key)
+    if document is None:
+        return WriteOutcome.UNCHANGED
+    connection.execute("UPDATE documents SET state = 'deleting' WHERE id = ?", (document,))
+    connection.execute("UPDATE nodes SET role = 'doomed' WHERE document = ?", (document,))
+    rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (document,))
+    return claim_of(key, JournalState.DELETING, [node_id for (node_id,) in rows], ())
 
 
 def _insert_fresh(
@@ -193,39 +281,27 @@ def _insert_fresh(
     connection.executemany("INSERT INTO nodes VALUES (?, ?, 'fresh')", rows)
 
 
-def _taken(
+def _duplicate(
     connection: sqlite3.Connection, document: Prepared, id_: int | None
 ) -> DuplicateNodeError | None:
-    """Why the document cannot be stored, if one of its node ids is another's."""
     query = (
         "SELECT tenant, kb, ref FROM nodes JOIN documents ON document = id "
         "WHERE node_id = ? AND id IS NOT ?"
     )
     for node in document.nodes:
-        owner = _run(connection, query, node.node_id, id_).fetchone()
+        owner = connection.execute(query, (node.node_id, id_)).fetchone()
         if owner is not None:
-            *place, ref = owner
-            # What is outside the scope of the caller is not named.
-            whose = f"document {ref!r}" if place == list(document.key[:2]) else "another scope"
-            return DuplicateNodeError(
-                f"the node id {node.node_id!r} of document {document.key.ref!r} is in use by "
-                f"{whose}; nothing was overwritten: give the node another id",
-                node.node_id,
-            )
+            return duplicate_error(document, node.node_id, DocumentKey(*owner))
     return None
 
 
-def _restored(text: str, embedding: object) -> BaseNode:
+def _restore(text: str, embedding: object) -> BaseNode:
     vector = array("d")
     vector.frombytes(embedding if isinstance(embedding, bytes) else b"")
     return node_from_text(text).model_copy(update={"embedding": vector.tolist()})
 
 
-def _id_of(connection: sqlite3.Connection, key: DocumentKey) -> object:
+def _id_of(connection: sqlite3.Connection, key: DocumentKey) -> int | None:
     query = "SELECT id FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
-    found = _run(connection, query, *key).fetchone()
-    return None if found is None else found[0]
-
-
-def _run(connection: sqlite3.Connection, statement: str, *values: object) -> sqlite3.Cursor:
-    return connection.execute(statement, values)
+    row = connection.execute(query, key).fetchone()
+    return None if row is None else row[0]

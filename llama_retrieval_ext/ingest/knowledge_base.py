@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_count, checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.embeddings.resolve import (
     embed_model_dimension,
     embed_model_name,
@@ -17,48 +17,44 @@ from llama_retrieval_ext.embeddings.resolve import (
 )
 from llama_retrieval_ext.errors import (
     ConfigurationError,
-    RetrievalExtError,
     ScopeRequiredError,
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
+from llama_retrieval_ext.ingest.browsing import Browsable
 from llama_retrieval_ext.ingest.contents import Contents, batches
-from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
 from llama_retrieval_ext.ingest.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
-    StoredDocument,
-    StoredSource,
 )
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.scope_guard import GuardedBackend
-from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
+    open_ledger,
     open_storage,
-    opened_ledger,
     remove_knowledge_base,
     writer_of,
 )
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Searchable):
+class KnowledgeBase(Browsable):
     """Documents in a store that can be searched, kept in step with what was added.
 
-    Made by `open`. It may be used from several threads, and opened more than once in a process.
+    Created by `open`. Threads may share it, and a process may open it more than once.
 
-    The *source* of a document is the file that it came from, which readers note in its metadata as
-    ``file_path``; a document without one is its own source.
+    The *source* of a document is the file that it came from, which readers record in its metadata
+    as ``file_path``; a document without one is its own source.
 
     Attributes:
-        url: Where it lives.
-        require_scope: Whether everything needs a scope.
+        url: Where it is.
+        require_scope: Whether every operation needs a scope.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
@@ -77,18 +73,16 @@ class KnowledgeBase(Searchable):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(
-        self, url: str, *, place: Storage, ledger: Ledger, workshop: IngestionParts
-    ) -> None:
+    def _set_up(self, url: str, *, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
-        self._place = place
+        self._storage = storage
         self._ledger = ledger
-        self._contents = Contents(place.store, ledger)
-        self._workshop = workshop
-        backend = backend_for(place.store)
-        self._backend = GuardedBackend(backend) if self.require_scope else backend
-        self._is_closed = False
+        self._contents = Contents(storage.store, ledger)
+        self._parts = parts
+        self._backend = backend_for(storage.store)
+        if isinstance(self._backend, EngineBackend):
+            self._backend.requires_scope = self.require_scope
 
     @classmethod
     @checked_call
@@ -104,41 +98,42 @@ class KnowledgeBase(Searchable):
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
     ) -> Self:
-        """The knowledge base at a URL, made if there is none.
+        """Open the knowledge base at a URL; create it if there is none.
 
-        What a crash left half done is finished or undone; on a server, by the next one who writes.
+        What a crash left half done is finished or undone; on a server, by the next process that
+        writes.
 
-        In the engines that have collections, what a knowledge base knows about itself and its
-        documents lies in a second one, whose name ends in ``__ledger``; the first is made when a
-        document is added. Any number of processes may have one on a server open; one may write at a
-        time. Another waits until a batch is written, or for 30 seconds if who began it is dead.
+        Engines with collections keep the configuration and the list of documents in a second
+        collection, whose name ends in ``__ledger``; the first is created when a document is added.
+        Any number of processes may open one on a server and write to it at the same time. They wait
+        for each other only to write the same document: the later one then replaces it as a whole.
+        If a process dies while it writes, its documents count as being written for 30 seconds.
 
         Args:
             url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
                 ``qdrant://``, ``milvus://`` or ``elasticsearch://HOST:PORT/COLLECTION``,
                 ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
-                ``local`` or ``huggingface:NAME``. Always needed; the one it was made with.
-            require_scope: Whether everything done with it needs a scope; None for what it was
-                made with, or no. One that was made so, or whose first document was added so, cannot
-                be opened with False; another may be opened with True, and this object then insists.
+                ``local`` or ``huggingface:NAME``. Required; the one it was made with.
+            require_scope: Whether every operation needs a scope; None for the recorded setting, or
+                False. One that was made with True, or got its first document so, cannot be opened
+                with False; any may be opened with True, which then holds for this object.
             tokenizer: For keyword search; None for the recorded one, or the default.
-            transformations: What documents (not nodes) go through, in LlamaIndex's ingestion
-                pipeline; None for a ``SentenceSplitter`` of 512 tokens, which is what current
-                encoders read, with an overlap of 64. With others, documents that are added again
-                count as changed.
-            many_tenants: Whether the engine keeps the nodes of a tenant together, by its own
-                means: Milvus's partition key, Elasticsearch's routing. Qdrant and the embedded
-                engine have an index on the tenant in any case. What it was made with cannot be
-                changed; None for that, or no.
-            store_params: Settings of the engine, as for `open_store`: those for searches count for
-                this object, the others when the collection is made, with the first document. Until
+            transformations: LlamaIndex transformations for documents (not nodes); None for a
+                ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
+                of 64. With others, documents that are added again count as changed.
+            many_tenants: Whether the engine keeps the nodes of a tenant together, by Milvus's
+                partition key or Elasticsearch's routing. Qdrant and the embedded engine always
+                index the tenant. It cannot be changed later; None for the recorded setting, or
+                False.
+            store_params: Settings of the engine, as for `open_store`: search settings apply to this
+                object, the others when the collection is created, with the first document. Until
                 then they are remembered.
-            must_exist: Whether it is an error if there is none.
+            must_exist: Whether to raise if there is none.
 
         Raises:
-            ConfigurationError: An argument cannot work, it was made with other settings, or there
-                is none that must be.
+            ConfigurationError: An argument cannot work, it was made with other settings, or it
+                must exist and does not.
             ModelMismatchError: It was made with another embedding model, or with one whose vectors
                 have another dimension.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
@@ -157,33 +152,33 @@ class KnowledgeBase(Searchable):
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        place = open_storage(url, setup)
+        storage = open_storage(url, setup)
         try:
-            asked = KnowledgeBaseConfig(
+            requested = KnowledgeBaseConfig(
                 embed_model_name(model),
-                place.tokenizer,
+                storage.tokenizer,
                 require_scope=require_scope,
                 dimension=embed_model_dimension(model),
-                params=place.params,
+                params=storage.params,
             )
-            ledger = opened_ledger(place, asked, url)
+            ledger = open_ledger(storage, requested, url)
         except BaseException:
-            place.close()
+            storage.close()
             raise
-        workshop = IngestionParts(splitter, model, writer_of(place, ledger), ledger)
+        parts = IngestionParts(splitter, model, writer_of(storage, ledger), ledger)
         kb = cls.__new__(cls)
-        kb._set_up(url, place=place, ledger=ledger, workshop=workshop)  # noqa: SLF001 - of its own
+        kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
         return kb
 
     @classmethod
     def remove(cls, url: str) -> None:
-        """Remove a knowledge base: all its documents, and what it knows about them.
+        """Remove a knowledge base with all its documents and its ledger.
 
-        Nothing is removed that is not a knowledge base, or that somebody is writing to. When it is
-        interrupted, what is left can be neither opened nor searched, and is removed by calling this
-        again. A folder goes with it, unless something else is in it; the files that Qdrant's local
-        mode and Milvus Lite keep their collections in stay. Objects that other processes have open
-        find nothing any more, and get an error when they write.
+        It must be a knowledge base, and no process may be writing to it. If removal is interrupted,
+        the rest can be neither opened nor searched; calling this again removes it. Its folder is
+        deleted unless it holds something else; the files in which Qdrant's local mode and Milvus
+        Lite keep their collections stay. If other processes have it open, searches there return
+        nothing and writes fail.
 
         Args:
             url: As for `open`; no embedding model is needed.
@@ -191,9 +186,9 @@ class KnowledgeBase(Searchable):
         Raises:
             ConfigurationError: There is no knowledge base.
             StoreFormatError: There is something else, or a newer version wrote it.
-            StoreUnavailableError: It is open in this process or, on a server, somebody has written
-                to it in this moment; it cannot be reached, or another process has its directory
-                open. A writer that died counts as writing for half a minute.
+            StoreUnavailableError: It is open in this process; on a server, another process is
+                writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
+                or another process has its directory open.
             MissingDependencyError: The engine's extra is not installed.
 
         Examples:
@@ -207,8 +202,8 @@ class KnowledgeBase(Searchable):
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """The model that makes its vectors."""
-        return self._workshop.embed_model
+        """The embedding model."""
+        return self._parts.embed_model
 
     def add(
         self,
@@ -217,10 +212,11 @@ class KnowledgeBase(Searchable):
         scope: Scope | None = None,
         show_progress: bool = True,
     ) -> IngestionReport:
-        """Add documents, or replace those that have changed; what is there already stays.
+        """Add documents; replace those that have changed, and skip those that have not.
 
-        A document that fails is reported, and the others go in. Whatever happens, each document is
-        stored as a whole or not at all, and its old version stays until the new one is there.
+        A document that fails is reported, and the others are stored. Whatever happens, each
+        document is stored as a whole or not at all, and its old version stays until the new one is
+        stored.
 
         Args:
             documents: LlamaIndex documents, which are split; nodes, which are taken as they are,
@@ -232,27 +228,27 @@ class KnowledgeBase(Searchable):
                 by their file and page, or their number within the file; parts that a file no longer
                 has stay until `delete`. Nodes belong to the document that ``ref_doc_id`` names, and
                 replace all it had.
-            scope: Where the documents belong: a tenant, a knowledge base, or both. It goes into the
-                metadata of the nodes. The same id in another scope is another document.
-            show_progress: Whether there is a progress bar, on standard error.
+            scope: The tenant or knowledge base, or both, that the documents belong to. It is stored
+                in the metadata of the nodes. The same id in another scope is another document.
+            show_progress: Whether to show a progress bar on standard error.
 
         Returns:
-            What came of each document; ``raise_for_failures()`` if you would rather have an error.
+            The outcome of each document; call ``raise_for_failures()`` for an error instead.
 
         Warns:
-            UnstableIdWarning: Once: an id is random, and it cannot be said which part of which file
-                the document is.
+            UnstableIdWarning: Once: an id is random, and metadata does not say which part of which
+                file the document is.
 
         Raises:
             ConfigurationError: Something is neither a document nor a node.
             ScopeRequiredError: The knowledge base requires a scope.
             ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: There is no room, or no right to write; what was added before
-                stays.
+            StoreUnavailableError: There is no room, no right to write, or another process keeps
+                writing the same documents; what was added before stays.
         """
         self._check(scope)
         metadata = {} if scope is None else scope.metadata()
-        return Addition(self._workshop, metadata).run(documents, show_progress=show_progress)
+        return Addition(self._parts, metadata).run(documents, show_progress=show_progress)
 
     async def aadd(
         self,
@@ -272,11 +268,11 @@ class KnowledgeBase(Searchable):
         Args:
             source_or_id: The path of the file, as in ``file_path`` of its nodes, or the id of a
                 document.
-            scope: Whose it is: with this name, all that the scope can see are deleted. Without
-                one, only what is in no scope.
+            scope: Its scope: all documents of this name that the scope can see are deleted. Without
+                one, only those in no scope.
 
         Returns:
-            How many documents are gone; 0 where there is no such source or document.
+            The number of deleted documents; 0 if there is no such source or document.
 
         Raises:
             ConfigurationError: The name is empty.
@@ -287,8 +283,8 @@ class KnowledgeBase(Searchable):
             raise ConfigurationError(
                 f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
             )
-        with self._place.lock:
-            self._workshop.writer.settle()
+        with self._storage.lock:
+            self._parts.writer.settle()
             return self._delete(self._ledger.named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
@@ -300,152 +296,62 @@ class KnowledgeBase(Searchable):
 
         Args:
             filters: Conditions on metadata, as for a search.
-            scope: Whose documents; without one, everybody's.
+            scope: Only documents that it can see; without one, all.
 
         Returns:
-            How many documents are gone, each with all its nodes.
+            The number of deleted documents, each with all its nodes.
 
         Raises:
-            InvalidFilterError: The filters cannot mean anything, such as none.
+            InvalidFilterError: The filters are empty or malformed.
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        with self._place.lock:
+        with self._storage.lock:
             return self._delete(self._contents.matching(filters, scope))
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents that a scope can see; without a scope, all.
 
-        Its settings stay, and what it is set up with in its engine: to be rid of these as well,
-        `remove` it. Interrupted, some documents are deleted, and the others whole.
+        Its settings and its collections stay; `remove` deletes these as well. If it is interrupted,
+        some documents are deleted, and the others are whole.
 
         Returns:
-            How many documents are gone.
+            The number of deleted documents.
 
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        with self._place.lock:
+        with self._storage.lock:
             gone = self._delete(self._ledger.visible(scope))
             if gone and not self._ledger.count()[1]:
-                self._place.compact()
+                self._storage.compact()
         return gone
 
     def compact(self) -> int:
-        """Give back the disk space of what was deleted or replaced, on the embedded engine.
+        """Free the disk space of deleted and replaced nodes, on the embedded engine.
 
-        It copies what there is, which takes room for both, and about 0.1 ms a node; searches go on
-        meanwhile, and who adds waits. Servers do this by themselves; in the files of Qdrant's local
-        mode and Milvus Lite nothing happens.
+        It copies all nodes, which takes room for both copies and about 0.1 ms a node; searches go
+        on meanwhile, and writers wait. Servers compact by themselves; for the files of Qdrant's
+        local mode and Milvus Lite it is a no-op.
 
         Returns:
-            How many bytes fewer it takes.
+            The number of bytes freed.
 
         Raises:
             StoreUnavailableError: There is no room for the copy; nothing has changed.
         """
         self._check_open()
-        return self._place.compact()
-
-    def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
-        """The nodes of all documents of a source, or of a single document, with their embeddings.
-
-        Args:
-            source_or_id: The path of the file, or the id of a document.
-            scope: Whose it is, as for `delete`.
-
-        Returns:
-            Document by document as they came in; within one in the order of the text, where nodes
-            say where they stand in it, and by node id. Empty where there is no such source or
-            document.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        return self._contents.nodes(source_or_id, scope)
-
-    def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
-        """The sources that a scope can see, by name; without a scope, all.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        return self._ledger.sources(scope)
-
-    def metadata_fields(
-        self, *, scope: Scope | None = None, sample: int = 1000
-    ) -> dict[str, dict[str, int]]:
-        """Which metadata keys nodes have, and how many values of each type.
-
-        Args:
-            scope: Whose nodes; without one, everybody's.
-            sample: How many nodes to look at, at least 1. They are the first by node id; ids that
-                `add` makes up are random, so that these come from everywhere.
-
-        Returns:
-            For each key the types of its values (``str``, ``int``, ``float``, ``bool``, ``list``,
-            ``dict`` or ``null``), with the number of nodes in the sample that have one.
-
-        Raises:
-            ConfigurationError: ``sample`` is below 1.
-            ScopeRequiredError: The knowledge base requires a scope.
-
-        Examples:
-            >>> from llama_index.core import Document, MockEmbedding
-            >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
-            ...     _ = kb.add([Document(text="leave", metadata={"year": 2024})])
-            ...     kb.metadata_fields()
-            {'year': {'int': 1}}
-
-        """
-        self._check(scope)
-        return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
-
-    def info(self) -> KnowledgeBaseInfo:
-        """What it is and how much is in it, whoever can see it.
-
-        Raises:
-            StoreUnavailableError: The server does not answer.
-        """
-        self._check_open()
-        return describe_knowledge_base(
-            self.url,
-            self._ledger,
-            embed_model=embed_model_name(self.embed_model),
-            require_scope=self.require_scope,
-        )
-
-    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
-        """The documents that a scope can see, by id; without a scope, all.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        return self._ledger.documents(scope)
-
-    def count(self, *, scope: Scope | None = None) -> int:
-        """How many nodes a scope can see; without a scope, all.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        if scope is None:
-            return self._ledger.count()[1]
-        return sum(document.n_nodes for document in self._ledger.documents(scope))
+        return self._storage.compact()
 
     def close(self) -> None:
-        """Let go of the store, once what is being written is; twice does no harm."""
-        with self._place.lock:
+        """Close the store after pending writes; a second call is a no-op."""
+        with self._storage.lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._ledger.close()
-                self._place.close()
+                self._storage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -458,36 +364,11 @@ class KnowledgeBase(Searchable):
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        facts = self._facts()
-        shown = [
-            repr(facts["url"]),
-            *([str(facts["state"])] if "state" in facts else []),
-            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
-            *([repr(facts["model"])] if "model" in facts else []),
-        ]
-        return f"KnowledgeBase({', '.join(shown)})"
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
-
-        return facts_html("KnowledgeBase", self._facts())
-
-    def _facts(self) -> dict[str, object]:
-        """What there is to show of it, by name."""
-        if self._is_closed:
-            return {"url": self.url, "state": "closed"}
-        model = embed_model_name(self.embed_model)
-        try:
-            documents, nodes = self._ledger.count()
-        except RetrievalExtError as error:  # a server that is down is no reason not to be shown
-            return {"url": self.url, "state": type(error).__name__, "model": model}
-        counts = {"documents": documents, "nodes": nodes}
-        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
-
     def _delete(self, entries: Sequence[Entry]) -> int:
+        if not entries:
+            self._ledger.check_exists()
         for batch in batches(entries):
-            self._workshop.writer.delete([each.key for each in batch])
+            self._parts.writer.delete([each.key for each in batch])
         return len(entries)
 
     def _check(self, scope: Scope | None) -> None:

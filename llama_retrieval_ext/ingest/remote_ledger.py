@@ -1,348 +1,256 @@
-"""`Mirror`: a ledger's tables in memory, whose every change is written to a server first."""
+"""`RemoteLedger`: the ledger of a knowledge base on a server, in records that all share."""
 
-import logging
-import secrets
-import sqlite3
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from time import monotonic, sleep
-from typing import Final, TypeAlias
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from random import uniform
+from time import sleep, time
+from typing import Final
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError, StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.ledger import (
-    IN_MOTION_AND_NODES,
-    SCHEMA,
-    Database,
+    Entry,
+    KnowledgeBaseConfig,
     Ledger,
+    config_from,
+    is_visible,
     unknown_nodes_error,
 )
 from llama_retrieval_ext.ingest.records import (
-    MANIFEST,
-    Companion,
-    State,
-    Texts,
-    Told,
-    document_texts,
-    insert_documents,
-    manifest_text,
-    manifest_told,
-    redo_names,
-    unused,
+    CONFIG,
+    OLD_CONFIG,
+    TOTALS,
+    DocumentRecord,
+    Value,
+    Values,
+    all_documents,
+    changed_after,
+    documents_in,
+    record_id,
 )
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 
-Rows: TypeAlias = tuple[tuple[str, str], ...]
-
-_CHANGED = "CREATE TABLE changed (tenant, kb, ref, UNIQUE (tenant, kb, ref));"
-# What notes which documents a transaction changes.
-_NOTE = (
-    "CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN INSERT OR IGNORE INTO changed {key}; END"
-)
-_TRIGGERS = [
-    (f"{table}_{event}", event, table, key.format("OLD" if event == "DELETE" else "NEW"))
-    for table, key in (
-        ("documents", "VALUES ({0}.tenant, {0}.kb, {0}.ref)"),
-        ("nodes", "SELECT tenant, kb, ref FROM documents WHERE id = {0}.document"),
-        ("redo", "SELECT tenant, kb, ref FROM documents WHERE id = {0}.document"),
-    )
-    for event in ("INSERT", "UPDATE", "DELETE")
-]
+# 3: one record per document; 2 was a mirror of a SQLite database.
+_FORMAT: Final = 3
+_TRIES: Final = 20
+_PAUSE_S: Final = (0.005, 0.05)
 
 
-class Mirror(Database):
-    """The tables of a ledger whose lasting place is a companion.
-
-    A transaction is over when the companion has its changes. What others write is seen by
-    `refresh`.
-
-    One process may write at a time. Another one is noticed, when its writes come between those of
-    this one.
+class RemoteLedger(Ledger):
+    """A ledger in records beside the store, where every process finds it.
 
     Args:
-        companion: Where the records are.
-
-    Raises:
-        StoreUnavailableError: It cannot be read.
+        records: Its records.
+        count_stored: Returns how many nodes the store holds.
+        clock: Returns the seconds since 1970.
+        patience_s: A claim that is older belongs to a dead writer.
     """
 
-    def __init__(self, companion: Companion) -> None:
-        self._companion = companion
-        self._is_loaded = False
-        self._redo: dict[str, str] = {}
-        self._own_stamp = ""
-        told = self._told()
-        super().__init__(None, SCHEMA + _CHANGED)
-        with super().transaction() as connection:
-            connection.executemany("INSERT INTO manifest VALUES (?, ?)", told.rows)
-            _set_triggers(connection)
-        self._state, self._rows = told.state, told.rows
-
-    def counts(self) -> tuple[int, int]:
-        """How many documents are being written and how many nodes all have, as last read."""
-        with self._lock:
-            if self._is_loaded:
-                # Who died before the manifest was written has left it behind the documents.
-                ((in_motion, n_nodes),) = self.rows(IN_MOTION_AND_NODES)
-                return int(str(in_motion)), int(str(n_nodes))
-            return self._state.in_motion, self._state.n_nodes
-
-    def other_writer_state(self) -> str:
-        """What tells that another one was writing when it was last read; empty if none was.
-
-        It is another text each time that one has written, until it is done or dead.
-        """
-        with self._lock:
-            is_own = self._state.stamp == self._own_stamp
-            return self._state.stamp if self._state.in_motion and not is_own else ""
-
-    def motion_now(self) -> str:
-        """What tells that somebody is writing, asked anew, and kept nowhere; empty if nobody is."""
-        state = self._told().state
-        return state.stamp if state.in_motion else ""
+    def __init__(
+        self,
+        records: RecordStore,
+        *,
+        count_stored: Callable[[], int],
+        clock: Callable[[], float] = time,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.records = records
+        self.values = Values(records)
+        self.patience_s = patience_s
+        self._count_stored = count_stored
+        self._clock = clock
+        self._config: KnowledgeBaseConfig | None = None
 
     @property
-    def is_there(self) -> bool:
-        """Whether the companion had a manifest when it was last read."""
-        return bool(self._state.stamp)
+    def now_ms(self) -> int:
+        """The time in milliseconds since 1970."""
+        return round(self._clock() * 1000)
 
-    def claim(self) -> None:
-        """Say that what others have left half done is this one's to settle, so that others wait.
-
-        Raises:
-            StoreUnavailableError: Somebody else was faster.
-        """
-        with self._lock:
-            in_motion, _ = self.counts()
-            if not in_motion or self._state.stamp == self._own_stamp:
-                return
-            self._check_alone()
-            with super().transaction() as connection:
-                self._write_manifest(connection)
-            self._check_alone()
-
-    def is_current(self) -> bool:
-        """Whether nobody has written since it was last read."""
-        with self._lock:
-            return self._told().state == self._state
-
-    def refresh(self) -> None:
-        """See all documents, as whoever wrote last has left them.
-
-        Raises:
-            StoreUnavailableError: The companion cannot be read.
-        """
-        with self._lock:
-            told = self._told()
-            if self._is_loaded and told.state == self._state:
-                return
-            self._is_loaded = False
-            records = self._companion.read_all() if told.rows else {}
-            with super().transaction() as connection:
-                _fill(connection, told, records)
-                # Where the manifest was removed it comes back with the next dimension alone.
-                self._rows = _manifest_rows(connection)
-            self._redo = redo_names(records)
-            self._companion.delete_later(unused(records))
-            # As it was before the others were read: what was written meanwhile is seen next time.
-            self._state, self._is_loaded = told.state, True
-
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        """A transaction: all of it is kept, or nothing; of its documents each, if it fails halfway.
-
-        Raises:
-            StoreUnavailableError: The companion cannot be written, or somebody else has written.
-            StoreClosedError: It is closed.
-        """
-        with self._lock:
-            try:
-                with super().transaction() as connection:
-                    yield connection
-                    self._write_through(connection)
-            except BaseException:
-                # The companion may know more than is known here.
-                self._is_loaded = False
-                raise
-
-    def _write_through(self, connection: sqlite3.Connection) -> None:
-        changed = connection.execute("SELECT tenant, kb, ref FROM changed").fetchall()
-        connection.execute("DELETE FROM changed")
-        if not changed and _manifest_rows(connection) == self._rows:
-            return
-        self._check_alone()
-        self._write_documents([document_texts(connection, key) for key in changed])
-        self._check_alone()  # what was written may have taken a while
-        # Last: who reads it earlier would take what is there for all there is.
-        self._write_manifest(connection)
-        self._companion.tidy()
-
-    def _write_manifest(self, connection: sqlite3.Connection) -> None:
-        state = self._next_state(connection)
-        self._own_stamp = state.stamp
-        self._companion.write({MANIFEST: manifest_text(connection, state)})
-        self._state, self._rows = state, _manifest_rows(connection)
-
-    def _check_alone(self) -> None:
-        if self._told().state != self._state:
-            raise StoreUnavailableError(
-                "another process has written to this knowledge base at the same time; let one "
-                "process write at a time, and do this again"
+    def config(self) -> KnowledgeBaseConfig | None:
+        """Return how the knowledge base is set up; None for one that is not yet."""
+        found = self.records.get([CONFIG, OLD_CONFIG])
+        if OLD_CONFIG in found and CONFIG not in found:
+            raise StoreFormatError(
+                "the knowledge base has a ledger of format 2, which this version does not read. "
+                "With the version that wrote it, copy it to a directory (llama-retrieval copy, or "
+                "copy_knowledge_base), remove it, and copy it back with this version"
             )
+        return self._config_in(found)
 
-    def _write_documents(self, documents: Sequence[Texts]) -> None:
-        outdated = [self._redo.pop(each.name) for each in documents if each.name in self._redo]
-        redo = {each.redo_name: each.redo for each in documents if each.redo_name is not None}
-        # What finishes an update must be there before the document says that it is begun.
-        self._companion.write(redo)
-        self._companion.write({each.name: each.text for each in documents if each.text is not None})
-        self._companion.delete(each.name for each in documents if each.text is None)
-        self._companion.delete_later(outdated)
-        for each in documents:
-            if each.redo_name is not None:
-                self._redo[each.name] = each.redo_name
+    def update_config(
+        self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
+    ) -> KnowledgeBaseConfig | None:
+        """Replace the configuration by what `change` makes of it, and return the new one."""
+        for _ in range(_TRIES):
+            found = self.records.get([CONFIG])
+            recorded = self._config_in(found)
+            config = change(recorded)
+            if config is None or config == recorded:
+                return config
+            old = _values_in(found.get(CONFIG))
+            value = self.values.create(json.dumps(asdict(config)))
+            self.values.write([value])
+            text = json.dumps({"format": _FORMAT, "config": asdict(value)})
+            version = found[CONFIG].version if CONFIG in found else ""
+            if self.records.replace([Record(CONFIG, text, {"kind": CONFIG}, version)]):
+                self.values.delete(old)
+                return config
+            self.values.delete([value])
+            sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
+        raise StoreUnavailableError(
+            "other processes keep changing how this knowledge base is set up; do this again"
+        )
 
-    def _next_state(self, connection: sqlite3.Connection) -> State:
-        stamp = secrets.token_hex(8)
-        if not self._is_loaded:  # it is opened, and only the manifest changes
-            return replace(self._state, stamp=stamp)
-        return State(stamp, *connection.execute(IN_MOTION_AND_NODES).fetchone())
-
-    def _told(self) -> Told:
-        text = self._companion.read(MANIFEST)
-        return Told(State(), ()) if text is None else manifest_told(text)
-
-
-def _fill(connection: sqlite3.Connection, told: Told, records: Mapping[str, str]) -> None:
-    for name, *_ in _TRIGGERS:
-        connection.execute(f"DROP TRIGGER {name}")
-    for table in ("documents", "nodes", "redo", *(["manifest"] if told.rows else [])):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - one of those
-    if told.rows:
-        connection.executemany("INSERT INTO manifest VALUES (?, ?)", told.rows)
-    else:  # nothing was added yet, or somebody has removed it all
-        connection.execute("DELETE FROM manifest WHERE key = 'dimension'")
-    insert_documents(connection, records)
-    _set_triggers(connection)
-
-
-def _set_triggers(connection: sqlite3.Connection) -> None:
-    for name, event, table, key in _TRIGGERS:
-        connection.execute(_NOTE.format(name=name, event=event, table=table, key=key))
-
-
-def _manifest_rows(connection: sqlite3.Connection) -> Rows:
-    return tuple(connection.execute("SELECT key, value FROM manifest ORDER BY key").fetchall())
-
-
-_LOOK_AGAIN_S: Final = 0.1
-_TOLD_AFTER_S: Final = 2.0
-_logger = logging.getLogger(__name__)
-
-
-class MirroredLedger(Ledger):
-    """A ledger whose lasting place is beside the store, where every machine finds it.
-
-    Args:
-        mirror: Its tables.
-        held: How many nodes the store holds.
-        patience_s: After so long without a sign of it another writer counts as dead. It gives one
-            before and after each batch.
-    """
-
-    def __init__(self, mirror: Mirror, *, held: Callable[[], int], patience_s: float = 0.0) -> None:
-        super().__init__(mirror)
-        self._mirror = mirror
-        self._held = held
-        self._patience_s = patience_s
-
-    def refresh(self) -> None:
-        """See what others have written.
-
-        Raises:
-            StoreUnavailableError: The server does not answer.
-            ModelMismatchError: Since it was opened, somebody has set it up with another model.
-            ConfigurationError: Likewise, with other settings.
-        """
-        self._mirror.refresh()
-        recorded = self.manifest()
-        if recorded is not None and self._admitted is not None:
-            recorded.opened(*self._admitted)
-
-    def refresh_to_write(self) -> None:
-        """See what others have written, once none is writing, or who was is dead.
-
-        Raises:
-            StoreUnavailableError: The server does not answer.
-            StoreClosedError: Since it was opened, somebody has removed it.
-            ModelMismatchError: Likewise, somebody has set it up with another model.
-            ConfigurationError: Likewise, with other settings.
-        """
-        seen, since = "", 0.0
-        is_told = False
-        while True:
-            self.refresh()
-            self._check_there()
-            motion = self._mirror.other_writer_state()
-            if motion != seen:
-                seen, since = motion, monotonic()
-            if not motion or monotonic() - since >= self._patience_s:
-                self._mirror.claim()
-                return
-            if not is_told and monotonic() - since > _TOLD_AFTER_S:
-                _logger.warning(
-                    "another process is writing to this knowledge base, or died while it was: "
-                    "waiting, for %g seconds without a sign of it",
-                    self._patience_s,
-                )
-                is_told = True
-            sleep(_LOOK_AGAIN_S)
-
-    def check_unwritten(self, where: str) -> None:
-        """Nothing, unless somebody is writing; who began to, and gives no sign, is dead.
-
-        Args:
-            where: The knowledge base, for messages.
-
-        Raises:
-            StoreUnavailableError: Somebody is, or the server does not answer.
-        """
-        motion = self._mirror.motion_now()
-        until = monotonic() + self._patience_s
-        while motion and monotonic() < until:
-            sleep(_LOOK_AGAIN_S)
-            if self._mirror.motion_now() != motion:
-                raise StoreUnavailableError(
-                    f"{where} is being written to by another process; do this again when it is done"
-                )
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors, which stays once there are some."""
+        known = None if self._config is None else self._config.dimension
+        return super().dimension() if known is None else known
 
     def record_dimension(self, dimension: int) -> None:
-        """Keep the dimension of the vectors, before the first is stored.
+        """Record the dimension of the vectors before the first is stored; see `Ledger`.
 
         Raises:
-            StoreFormatError: The store is not empty: since it was opened its ledger was removed.
-            StoreClosedError: Since it was opened, somebody has removed it.
-            ConfigurationError: Likewise, somebody has set it up otherwise.
-            ModelMismatchError: Likewise, with another embedding model.
+            StoreFormatError: The store is not empty: its ledger was removed since it was opened.
+            StoreClosedError: The knowledge base was removed since it was opened.
         """
-        held = self._held()
-        if held and self.dimension() is None:
-            raise unknown_nodes_error("the store", held)
-        self.refresh()
-        self._check_there()
+        if self.config() is None:
+            held = self._count_stored()
+            raise unknown_nodes_error("the store", held) if held else _removed_error()
         super().record_dimension(dimension)
 
-    def at_rest(self) -> int | None:
-        """How many nodes the store must hold; None while something is being written."""
-        in_motion, n_nodes = self._mirror.counts()
-        return None if in_motion else n_nodes
+    def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """Return the records of documents, and check that the knowledge base is as admitted."""
+        found = self.records.get([CONFIG, *map(record_id, keys)])
+        config = self._config_in(found)
+        if config is not None and self._admitted is not None:
+            config.opened(*self._admitted)
+        self._config = config
+        return documents_in(found)
 
-    def is_current(self) -> bool:
-        """Whether nobody has written since it was last read."""
-        return self._mirror.is_current()
+    def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """`read`; raise StoreClosedError if the knowledge base was removed."""
+        found = self.read(keys)
+        if self._config is None:
+            raise _removed_error()
+        return found
 
-    def _check_there(self) -> None:
-        if not self._mirror.is_there:
-            raise StoreClosedError(
-                "the knowledge base was removed since it was opened; open it again to make a new "
-                "one"
+    def find(self, scope: Scope | None = None, *, name: str | None = None) -> list[DocumentRecord]:
+        """Return the records of the documents that a scope can see, in the order they came in."""
+        found = self.records.find(all_documents(scope, name=name))
+        documents = documents_in({each.id: each for each in found}).values()
+        return sorted(documents, key=lambda each: (each.created, each.key))
+
+    def check_exists(self) -> None:
+        """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+        self.read_to_write([])
+
+    def check_unwritten(self, where: str) -> None:
+        """Raise StoreUnavailableError if another process is writing."""
+        if self.records.count(changed_after(self.now_ms - round(self.patience_s * 1000))):
+            raise StoreUnavailableError(
+                f"{where} is being written to by another process; do this again when it is done. A "
+                f"process that died counts as writing for {self.patience_s:g} seconds"
             )
+
+    def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
+        """Return how many nodes the store must hold; None while something is being written.
+
+        The number that is kept is a guess: a crash, or two writers at once, may leave it behind.
+        """
+        if self.records.count(changed_after(0)):
+            return None
+        totals = self.records.get([TOTALS]).get(TOTALS)
+        n_kept = 0 if totals is None else int(totals.text)
+        if not exact:
+            return n_kept
+        n_nodes = sum(each.n_nodes for each in self.find())
+        if n_nodes != n_kept:
+            self.add_nodes(n_nodes - n_kept)
+        return n_nodes
+
+    def add_nodes(self, difference: int) -> None:
+        """Change the number of nodes that is kept."""
+        for _ in range(_TRIES if difference else 0):
+            found = self.records.get([TOTALS]).get(TOTALS, Record(TOTALS, "0", {"kind": TOTALS}))
+            text = str(int(found.text) + difference)
+            if self.records.replace([replace(found, text=text)], held=True):
+                return
+
+    def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
+        """Return the digest of each document, in this order; None for one that is not stored."""
+        keys = list(keys)
+        found = self.read(keys)
+        return [found[key].digest if _is_at_rest(found.get(key)) else None for key in keys]
+
+    def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
+        """Return the ids of each document's nodes, in ascending order."""
+        found = list(self.read(keys).values())
+        return {
+            each.key: sorted(ids)
+            for each, (ids,) in zip(
+                found, self.ids_of([[each.nodes] for each in found]), strict=True
+            )
+        }
+
+    def ids_of(self, values: Sequence[Sequence[Value]]) -> list[list[list[str]]]:
+        """Return the node ids in values, in one request; none for a value that lost a part."""
+        texts = iter(self.values.read([value for some in values for value in some]))
+        return [[json.loads(next(texts) or "[]") for _ in some] for some in values]
+
+    def doubt_all(self) -> None:
+        """Let every document count as changed, so that adding it again writes it again."""
+        doubted = [replace(each, digest="") for each in self.find() if each.change is None]
+        self.records.replace([each.to_record() for each in doubted])
+
+    def entries(self) -> list[Entry]:
+        """Return all documents that are not being written, in the order they came in."""
+        return [each.entry for each in self.find() if each.change is None]
+
+    def named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source in a scope; without one, in none."""
+        found = [each.entry for each in self.find(scope, name=name)]
+        return [
+            each
+            for each in found
+            if name in (each.key.ref, each.source)
+            and (is_visible(each.key, scope) if scope else each.key[:2] == ("", ""))
+        ]
+
+    def visible(self, scope: Scope | None) -> list[Entry]:
+        """Return the documents that a scope can see, as they came in; without a scope, all."""
+        return [each.entry for each in self.find(scope) if is_visible(each.key, scope)]
+
+    def count(self) -> tuple[int, int]:
+        """Return how many documents there are, and how many nodes the store holds."""
+        return self.records.count(all_documents()), self._count_stored()
+
+    def close(self) -> None:
+        """No-op: the store has the connection."""
+
+    def _config_in(self, found: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
+        if CONFIG not in found:
+            return None
+        content = json.loads(found[CONFIG].text)
+        if content["format"] > _FORMAT:
+            raise StoreFormatError(
+                f"the ledger of the knowledge base has format {content['format']}, this version "
+                f"reads up to {_FORMAT}; upgrade llama-retrieval-ext"
+            )
+        (text,) = self.values.read(_values_in(found[CONFIG]))
+        return None if text is None else config_from(json.loads(text))
+
+
+def _is_at_rest(record: DocumentRecord | None) -> bool:
+    return record is not None and record.change is None
+
+
+def _values_in(record: Record | None) -> list[Value]:
+    return [] if record is None else [Value(**json.loads(record.text)["config"])]
+
+
+def _removed_error() -> StoreClosedError:
+    return StoreClosedError(
+        "the knowledge base was removed since it was opened; open it again to make a new one"
+    )

@@ -12,24 +12,26 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from time import time
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
-from llama_retrieval_ext.ingest.contents import Contents
-from llama_retrieval_ext.ingest.journal import Journal
+from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
+from llama_retrieval_ext.ingest.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger import (
     FORMAT,
     KnowledgeBaseConfig,
     Ledger,
-    open_tables,
     unknown_nodes_error,
 )
-from llama_retrieval_ext.ingest.records import Companion
-from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
-from llama_retrieval_ext.ingest.write import WriteLock, Writer, lock_of
+from llama_retrieval_ext.ingest.local_ledger import LocalLedger, open_tables
+from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer, lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.config import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -128,13 +130,13 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
         beside = store.beside(_SUFFIX)
-        mirror = Mirror(Companion(beside))
+        patience_s = _PATIENCE_S if location.is_on_server else 0.0
+        records = beside.records(is_shared=location.is_on_server, clock=time, patience_s=patience_s)
+        ledger = RemoteLedger(records, count_stored=store.count, patience_s=patience_s)
+        recorded = ledger.config()
     except BaseException:
         store.close()
         raise
-    patience_s = _PATIENCE_S if location.is_on_server else 0.0
-    ledger = MirroredLedger(mirror, held=store.count, patience_s=patience_s)
-    recorded = ledger.manifest()
     if recorded is None and setup.must_exist:
         ledger.close()
         store.close()
@@ -173,7 +175,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params="",
-        ledger=lambda: Ledger(open_tables(file)),
+        ledger=lambda: LocalLedger(open_tables(file)),
         lock=_lock_of(location),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
@@ -259,7 +261,7 @@ def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]
 _logger = logging.getLogger(__name__)
 
 
-def opened_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
+def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
     """The ledger of a place; what a crash left half done is finished or undone.
 
     Args:
@@ -278,7 +280,7 @@ def opened_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Led
         try:
             _set_up(ledger, place, asked, where)
             # What is half done on a server may be another process's work; who writes next settles.
-            if place.is_exclusive and ledger.at_rest() is None:
+            if place.is_exclusive and ledger.n_nodes_at_rest() is None:
                 writer_of(place, ledger).settle()
             _check_in_step(ledger, place, where)
             _upgrade(ledger, place, where)
@@ -291,47 +293,46 @@ def opened_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Led
 def _set_up(ledger: Ledger, place: Storage, asked: KnowledgeBaseConfig, where: str) -> None:
     if ledger.admit(asked, where):
         return
-    # Without a ledger there is no telling which model made the vectors. An empty store is what
-    # remains when the process dies between making the store and its ledger.
+    # Without a ledger nobody knows which model made the vectors. An empty store is what remains
+    # when the process dies between creating the store and its ledger.
     count = place.count()
-    try:
-        if count:
-            raise unknown_nodes_error(where, count)
-        ledger.record(asked.as_new())
-    except StoreError:
-        ledger.refresh()  # somebody else may have set it up in this moment
-        if not ledger.admit(asked, where):
-            raise
+    if count:
+        if ledger.admit(asked, where):  # another process has set it up in this moment
+            return
+        raise unknown_nodes_error(where, count)
+    ledger.update_config(lambda recorded: recorded or asked.as_new())
+    ledger.admit(asked, where)
 
 
 def _upgrade(ledger: Ledger, place: Storage, where: str) -> None:
     """Record what earlier formats have not: the sources of documents."""
-    manifest = ledger.manifest()
-    if manifest is None or manifest.format >= FORMAT:
+    config = ledger.config()
+    if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
         return
     try:
-        ledger.refresh_to_write()
-        Contents(place.store, ledger).fill_sources()
-        ledger.record(replace(manifest, format=FORMAT))
-    except StoreUnavailableError as error:  # who may only read can do so all the same
+        ledger.record_sources(sources_of(place.store, ledger))
+        ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
+    except StoreUnavailableError as error:  # without the right to write it can be read all the same
         _logger.warning(
             "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
             "counts as its own source (%s)",
             where,
-            manifest.format,
+            config.format,
             FORMAT,
             error,
         )
 
 
 def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
-    """See whether the store was changed behind the ledger's back: restored, cleared, added to."""
-    known = ledger.at_rest()
+    """Warn if the store was changed without the ledger: restored, cleared, added to."""
+    known, held = ledger.n_nodes_at_rest(), place.count()
+    if known == held:
+        return
+    known, held = ledger.n_nodes_at_rest(exact=True), place.count()
     if known is None:
         _logger.info("%s is being written to, or its last writer died", where)
         return
-    held = place.count()
-    if held == known or not ledger.is_current():
+    if held == known or known != ledger.n_nodes_at_rest(exact=True):
         return
     if held < known:
         _doubt_all(ledger, where)
@@ -352,21 +353,29 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 
 def writer_of(place: Storage, ledger: Ledger) -> Writer:
-    """What writes to a place."""
-    journal = Journal(ledger.database, ledger.refresh_to_write)
-    return Writer(place.store, journal, lock=place.lock, flush=place.flush)
+    """Return a writer to a knowledge base."""
+    target = StoreTarget(place.store, place.flush)
+    return Writer([target], _journal_of(place, ledger), lock=place.lock)
+
+
+def _journal_of(place: Storage, ledger: Ledger) -> Journal:
+    if isinstance(ledger, RemoteLedger):
+        return RemoteJournal(ledger, partial(stored_nodes, place.store))
+    if isinstance(ledger, LocalLedger):
+        return LocalJournal(ledger.database)
+    raise TypeError(f"{type(ledger).__name__} has no journal")
 
 
 def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
     place = open_storage(url, RequestedSetup(must_exist=True))
     try:
-        with place.lock:  # who opens it holds it, too
+        with place.lock:  # an object that opens it holds it, too
             if place.is_shared():
                 raise StoreUnavailableError(f"{url} is open in this process; close it first")
             ledger = place.ledger()
             try:
-                _note(ledger, url)
+                _mark_removing(ledger, url)
             finally:
                 ledger.close()
             place.remove()
@@ -374,11 +383,17 @@ def remove_knowledge_base(url: str) -> None:
         place.close()
 
 
-def _note(ledger: Ledger, url: str) -> None:
-    manifest = ledger.manifest()
-    if manifest is None:
+def _mark_removing(ledger: Ledger, url: str) -> None:
+    config = ledger.config()
+    if config is None:
         raise missing(url)
-    manifest.check_format(url)
-    if not manifest.removing:
+    config.check_format(url)
+    if config.removing:
+        return
+    # First the mark, then the look for claims: a writer claims first, and then looks for the mark.
+    ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
+    try:
         ledger.check_unwritten(url)
-        ledger.record(replace(manifest, removing=True))
+    except BaseException:
+        ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
+        raise

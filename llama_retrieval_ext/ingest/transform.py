@@ -1,7 +1,7 @@
 """Documents through the transformations: what comes out are their nodes, under lasting ids."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -230,3 +230,23 @@ def each_or_error(
         if len(items) == 1:
             return [error]
     return [result for item in items for result in each_or_error([item], work, fatal=fatal)]
+
+
+def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Iterator[list[A]]:
+    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
+
+    Examples:
+        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
+        [[1, 2], [3], [4]]
+
+    """
+    batch: list[A] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += weight(item)
+        if total >= limit:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

@@ -1,16 +1,23 @@
 """Writes documents into the store and the ledger, in an order that survives a crash anywhere.
 
-Noted in the journal → new nodes into the store → old nodes out of it → flushed to disk → done. What
-a crash of the process or the machine leaves half done is settled before the next write and at the
-next opening: a document that was being added is taken out again, one that was being updated or
-deleted is finished.
+Claimed in the journal → new nodes into the store → old nodes out of it → flushed to disk → done. A
+crash of the process or the machine is settled before the next write and at the next opening: a
+document that was being added is taken out again, one that was being updated or deleted is finished.
+
+On a server several processes may write. Each claims the documents of a batch one by one; a document
+that another process has claimed is written when that one has finished it, or counts as dead.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager, suppress
+from random import uniform
 from threading import Lock, RLock
+from time import monotonic, sleep
+from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import (
@@ -20,8 +27,10 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.journal import Journal, JournalState, WriteOutcome
+from llama_retrieval_ext.ingest.journal import Claim, Journal, JournalState, Reply, WriteOutcome
 from llama_retrieval_ext.ingest.transform import each_or_error
+
+T = TypeVar("T")
 
 
 class WriteLock:
@@ -39,121 +48,246 @@ class WriteLock:
         self._lock.release()
 
 
-def lock_of(place: Hashable) -> WriteLock:
-    """The lock of a place, the same for everyone in this process.
+def lock_of(identity: Hashable) -> WriteLock:
+    """Return the lock of a knowledge base, the same for everyone in this process.
 
     Args:
-        place: What tells it from all others, such as the real path of a directory.
+        identity: Tells it from all others, such as the real path of a directory.
     """
-    with _making:
-        return _locks.setdefault(place, WriteLock())
+    with _creating:
+        return _locks.setdefault(identity, WriteLock())
 
 
-# Module state, because the place is shared by whoever opens it.
-_making = Lock()
+# Module state, because all who open a knowledge base share its lock.
+_creating = Lock()
 _locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
+
+
+class WriteTarget(Protocol):
+    """One of the places that a write goes to: the vector store, or an index kept beside it.
+
+    After a crash the same nodes are upserted, or deleted, once more.
+    """
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Add nodes with embeddings, or replace those with the same id."""
+        ...
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes; ids that are not there are ignored."""
+        ...
+
+    def flush(self) -> None:
+        """Bring everything to disk that was written."""
+        ...
+
+
+class StoreTarget:
+    """A vector store as the target of writes.
+
+    Args:
+        store: Upserts by node id.
+        flush: Brings what the store has taken to disk.
+    """
+
+    def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
+        self._store = store
+        self.flush = flush
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Add nodes with embeddings, or replace those with the same id."""
+        self._store.add(list(nodes))
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes; ids that are not there are ignored."""
+        self._store.delete_nodes(node_ids=list(node_ids))
 
 
 # Not the fault of any document.
 _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
+# Until what another process has claimed is looked at again.
+_PAUSE_S: Final = (0.02, 0.1)
+_WARN_AFTER_S: Final = 2.0
+# Longer than a dead writer's claims count.
+_WAIT_S: Final = 120.0
+# How often in a row a writer may lose its claims to others that take it for dead.
+_MAX_LOSSES: Final = 3
+_logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Keeps a store and its ledger in step.
+    """Keeps a store, and what goes beside it, in step with the ledger.
 
     Args:
-        store: The vector store; it upserts by node id.
-        journal: Where what is begun is noted.
-        lock: Held while something is written. Everyone who writes to this store has the same.
-        flush: Brings what the store was given to disk.
+        targets: Where nodes are written, in this order.
+        journal: Records what is being done.
+        lock: Held while something is written. Everyone who writes here has the same.
     """
 
     def __init__(
-        self,
-        store: BasePydanticVectorStore,
-        journal: Journal,
-        *,
-        lock: WriteLock,
-        flush: Callable[[], None],
+        self, targets: Sequence[WriteTarget], journal: Journal, *, lock: WriteLock
     ) -> None:
-        self._store = store
+        self._targets = targets
         self._journal = journal
-        self._flush = flush
         self.lock = lock
+        self._losses = 0
 
     def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
-        """What came of each document: at the end it is in the store as a whole, or as before.
+        """Store each document as a whole, or leave it as it was; return the outcome of each.
 
         Raises:
             StoreUnavailableError: The store or the ledger takes no more; as are other errors that
                 are no document's fault.
         """
+        outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
-            self.settle()
-            begun: list[Prepared] = []
-            try:
-                outcomes = self._journal.begin(documents)
-                begun += [
-                    each
-                    for each, outcome in zip(documents, outcomes, strict=True)
-                    if outcome in (WriteOutcome.ADDED, WriteOutcome.UPDATED)
-                ]
-                written = dict(zip((each.key for each in begun), self._put(begun), strict=True))
-                self._complete()
-            except BaseException:
-                with suppress(Exception):  # if it cannot be settled now, it is later
-                    self.settle()
-                    self._delete_nodes(self._journal.ownerless(begun))
-                raise
-        return [
-            written.get(each.key) or outcome
-            for each, outcome in zip(documents, outcomes, strict=True)
-        ]
+            self._repeat(documents, lambda pending: self._write(pending, outcomes))
+        return [outcomes[each.key] for each in documents]
 
-    def delete(self, keys: Sequence[DocumentKey]) -> int:
-        """How many nodes went with these documents."""
+    def delete(self, keys: Sequence[DocumentKey]) -> None:
+        """Delete documents with all their nodes; those that do not exist are ignored."""
         with self.lock:
-            self.settle()
-            self._journal.begin_deleting(keys)
-            count = len(self._journal.doomed())
-            self._complete()
-        return count
+            self._repeat(keys, self._delete)
 
     def settle(self) -> None:
         """Finish or undo what was begun and left."""
         with self.lock:
-            unfinished = self._journal.unfinished()
-            for key, motion in unfinished:
-                if motion is JournalState.ADDING:
-                    self._undo(key)
-            updating = [key for key, motion in unfinished if motion is JournalState.UPDATING]
-            self._put([self._journal.new_version(key) for key in updating])
-            if unfinished:
-                self._complete()
+            claims = self._journal.unfinished()
+            finishing: list[Claim] = []
+            versions: list[tuple[Claim, Prepared]] = []
+            for claim in claims:
+                updating = claim.state is JournalState.UPDATING
+                version = self._journal.new_version(claim) if updating else None
+                if version is not None:
+                    versions.append((claim, version))
+                elif claim.state is JournalState.DELETING:
+                    finishing.append(claim)
+                else:
+                    self._undo(claim)
+            failures = self._put(versions)
+            finishing += [claim for claim, _ in versions if claim.key not in failures]
+            if finishing:
+                self._complete(finishing)
 
-    def _put(self, documents: Sequence[Prepared]) -> list[Exception | None]:
-        """What kept each document out of the store, if anything did; it is undone then."""
-        results = each_or_error(documents, self._upsert, fatal=_FATAL)
-        for document, result in zip(documents, results, strict=True):
+    def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
+        """Call `work` until it leaves nothing to other writers."""
+        started = monotonic()
+        self._losses = 0
+        warned = False
+        pending = list(items)
+        while pending:
+            self.settle()
+            pending = work(pending)
+            waited_s = monotonic() - started
+            if pending and (waited_s > _WAIT_S or self._losses > _MAX_LOSSES):
+                raise StoreUnavailableError(
+                    f"another process keeps writing {len(pending)} of these documents; let one "
+                    "process write a document at a time, and do this again"
+                )
+            if pending and waited_s > _WARN_AFTER_S and not warned:
+                warned = True
+                _logger.warning(
+                    "waiting for another process that is writing %d of the same documents, or died "
+                    "while it was",
+                    len(pending),
+                )
+            if pending:
+                sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
+
+    def _write(
+        self, documents: list[Prepared], outcomes: dict[DocumentKey, WriteOutcome | Exception]
+    ) -> list[Prepared]:
+        """Write what no other writer has claimed; return the rest."""
+        claims: list[Claim] = []
+        with self._roll_back(claims):
+            replies = self._journal.begin(documents)
+            begun = [
+                (reply, document)
+                for document, reply in zip(documents, replies, strict=True)
+                if isinstance(reply, Claim)
+            ]
+            claims += [claim for claim, _ in begun]
+            failures = self._put(begun)
+            lost = self._complete([each for each in claims if each.key not in failures])
+        left: list[Prepared] = []
+        for document, reply in zip(documents, replies, strict=True):
+            outcome = failures.get(document.key) or _outcome_of(reply)
+            if outcome is None or document.key in lost:
+                left.append(document)
+            else:
+                outcomes[document.key] = outcome
+        return left
+
+    def _delete(self, keys: list[DocumentKey]) -> list[DocumentKey]:
+        """Delete what no other writer has claimed; return the rest."""
+        claims: list[Claim] = []
+        with self._roll_back(claims):
+            replies = self._journal.begin_deleting(keys)
+            claims += [each for each in replies if isinstance(each, Claim)]
+            lost = self._complete(claims)
+        return [
+            key for key, reply in zip(keys, replies, strict=True) if reply is None or key in lost
+        ]
+
+    @contextmanager
+    def _roll_back(self, claims: Sequence[Claim]) -> Generator[None]:
+        """On an error settle what was begun; if that fails now, it is settled later."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                self.settle()
+                self._discard(self._journal.unowned(claims))
+            raise
+
+    def _put(self, begun: Sequence[tuple[Claim, Prepared]]) -> dict[DocumentKey, Exception]:
+        """Store documents; undo those that the store refuses, and return the errors."""
+        results = each_or_error([each for _, each in begun], self._upsert, fatal=_FATAL)
+        failures: dict[DocumentKey, Exception] = {}
+        for (claim, _), result in zip(begun, results, strict=True):
             if isinstance(result, Exception):
-                self._undo(document.key)
-        return results
+                self._undo(claim)
+                failures[claim.key] = result
+        return failures
 
     def _upsert(self, documents: Sequence[Prepared]) -> list[None]:
-        self._store.add([node for document in documents for node in document.nodes])
+        nodes = [node for document in documents for node in document.nodes]
+        for target in self._targets:
+            target.upsert(nodes)
         return [None] * len(documents)
 
-    def _undo(self, key: DocumentKey) -> None:
-        self._delete_nodes(self._journal.fresh(key))
+    def _undo(self, claim: Claim) -> None:
+        self._discard(claim.fresh)
         self._flush()
-        self._journal.undo(key)
+        self._journal.undo(claim)
 
-    def _complete(self) -> None:
-        self._delete_nodes(self._journal.doomed())
+    def _complete(self, claims: Sequence[Claim]) -> set[DocumentKey]:
+        """Delete old nodes and finish; return the documents whose claim was lost."""
+        if not claims:
+            return set()
+        held = self._journal.confirm(claims)
+        self._discard([node_id for claim in held for node_id in claim.doomed])
         # The journal may forget only what the store cannot lose any more.
         self._flush()
-        self._journal.finish()
+        finished = {claim.key for claim in self._journal.finish(held)}
+        lost = [claim for claim in claims if claim.key not in finished]
+        if lost:
+            self._losses += 1
+            self._discard(self._journal.unowned(lost))
+        return {claim.key for claim in lost}
 
-    def _delete_nodes(self, node_ids: list[str]) -> None:
+    def _discard(self, node_ids: Sequence[str]) -> None:
         if node_ids:
-            self._store.delete_nodes(node_ids=node_ids)
+            for target in self._targets:
+                target.delete(node_ids)
+
+    def _flush(self) -> None:
+        for target in self._targets:
+            target.flush()
+
+
+def _outcome_of(reply: Reply) -> WriteOutcome | Exception | None:
+    if isinstance(reply, Claim):
+        adding = reply.state is JournalState.ADDING
+        return WriteOutcome.ADDED if adding else WriteOutcome.UPDATED
+    return reply

@@ -18,6 +18,7 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of, so
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search, grouping
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.prefetch import prefetch_searches, prefetched_candidates, searched
 from llama_retrieval_ext.stores.scope_check import gated
@@ -142,6 +143,8 @@ class StoreRetriever(Retriever):
             of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
         source = source_of(store)
         self.backend = source.backend
+        if isinstance(source.backend, EngineBackend):
+            self.requires_scope = source.backend.requires_scope
         self.embed_model = source.embed_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
 

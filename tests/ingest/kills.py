@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from importlib import import_module
 
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
@@ -118,6 +119,9 @@ def is_torn(url: str) -> bool:
 
 
 def main(url: str, rounds: int, seed: int, longest_s: float) -> None:
+    engine = url.partition(":")[0]
+    if engine in ("qdrant", "elasticsearch"):  # not in each fork again
+        import_module(f"llama_retrieval_ext.stores.{engine}.store")
     rng = random.Random(seed)
     version = torn = 0
     for _ in range(rounds):

@@ -17,8 +17,9 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.ingest import storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.records import Companion
+from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -108,10 +109,15 @@ def test_who_may_only_read_opens_a_store_that_lost_nodes(
     store.delete("a")
     store.close()
 
-    def forbidden(_: Companion, __: object) -> None:
+    class ReadOnly(RemoteLedger):
+        def __init__(self, records: Any, **options: Any) -> None:
+            super().__init__(records, **options)
+            records.replace = forbidden
+
+    def forbidden(*_: object, **__: object) -> None:
         raise StoreUnavailableError("the key may only read")
 
-    monkeypatch.setattr(Companion, "write", forbidden)
+    monkeypatch.setattr(storage, "RemoteLedger", ReadOnly)
     kb = open_kb()
     assert "the key may only read" in caplog.text
     assert len(kb.documents()) == 2

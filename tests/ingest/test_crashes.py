@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import time
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,12 +18,15 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.journal import Journal, WriteOutcome
-from llama_retrieval_ext.ingest.ledger import SCHEMA, Database, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.records import Companion
-from llama_retrieval_ext.ingest.remote_ledger import Mirror, MirroredLedger
-from llama_retrieval_ext.ingest.write import WriteLock, Writer
+from llama_retrieval_ext.ingest.journal import Claim, Journal, LocalJournal, Reply, WriteOutcome
+from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.local_ledger import SCHEMA, Database, LocalLedger
+from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer
+from llama_retrieval_ext.stores.engine.records import IntentRecords
 
 
 class Killed(BaseException):
@@ -80,7 +84,12 @@ class FusedStore(BasePydanticVectorStore):
     ) -> list[BaseNode]:
         self.fuse.step()
         wanted = self.nodes if node_ids is None else node_ids
-        return [self.nodes[node_id] for node_id in wanted if node_id in self.nodes]
+        condition = None if filters is None else parse_filters(filters)
+        found = [self.nodes[node_id] for node_id in wanted if node_id in self.nodes]
+        return [node for node in found if matches(condition, node.metadata)]
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        return len(self.get_nodes(filters=filters))
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         raise NotImplementedError
@@ -96,26 +105,26 @@ class FusedStore(BasePydanticVectorStore):
         return {node_id: node.get_content() for node_id, node in self.nodes.items()}
 
 
-class FusedJournal(Journal):
+class FusedJournal(LocalJournal):
     """Each transaction of the journal is a step."""
 
     fuse: Fuse
 
-    def begin(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
+    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
         self.fuse.step()
         return super().begin(documents)
 
-    def begin_deleting(self, keys: Sequence[DocumentKey]) -> None:
+    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         self.fuse.step()
-        super().begin_deleting(keys)
+        return super().begin_deleting(keys)
 
-    def finish(self) -> None:
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         self.fuse.step()
-        super().finish()
+        return super().finish(claims)
 
-    def undo(self, key: DocumentKey) -> None:
+    def undo(self, claim: Claim) -> None:
         self.fuse.step()
-        super().undo(key)
+        super().undo(claim)
 
 
 class World:
@@ -126,25 +135,24 @@ class World:
         self.file = Database(None, SCHEMA)
 
     def ledger(self, fuse: Fuse) -> Ledger:
-        return Ledger(self.file)
+        return LocalLedger(self.file)
+
+    def journal(self, fuse: Fuse) -> Journal:
+        journal = FusedJournal(self.file)
+        journal.fuse = fuse
+        return journal
 
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = fuse
-        ledger = self.ledger(fuse)
-        journal = FusedJournal(ledger.database, ledger.refresh_to_write)
-        journal.fuse = fuse
-        return Writer(self.store, journal, lock=WriteLock(), flush=self.store.flush)
+        target = StoreTarget(self.store, self.store.flush)
+        return Writer([target], self.journal(fuse), lock=WriteLock())
 
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""
         ledger = self.ledger(Fuse(ENDLESS))
-        ledger.refresh()
-        rows = ledger.database.rows(
-            "SELECT ref, node_id FROM documents JOIN nodes ON document = id"
-        )
-        found: dict[str, dict[str, str]] = {}
-        for ref, node_id in rows:
-            found.setdefault(str(ref), {})[str(node_id)] = self.store.texts()[str(node_id)]
+        ids = ledger.node_ids(each.key for each in ledger.visible(None))
+        texts = self.store.texts()
+        found = {key.ref: {id_: texts[id_] for id_ in own} for key, own in ids.items()}
         assert sum(map(len, found.values())) == len(self.store.nodes)  # and there is no other
         return found
 
@@ -155,19 +163,24 @@ class ServerWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.records = FusedStore()
-        self.ledger(Fuse(ENDLESS)).record(KnowledgeBaseConfig("model", dimension=1))
+        config = KnowledgeBaseConfig("model", dimension=1)
+        self.ledger(Fuse(ENDLESS)).update_config(lambda _: config)
 
-    def ledger(self, fuse: Fuse) -> Ledger:
-        # Nothing is left of what the process knew.
+    def ledger(self, fuse: Fuse) -> RemoteLedger:
+        # Nothing is left of what the process knew, and all others count as dead.
         self.records.fuse = fuse
-        return MirroredLedger(Mirror(Companion(self.records)), held=lambda: len(self.store.nodes))
+        records = IntentRecords(self.records, is_shared=True, clock=time, patience_s=0.0)
+        return RemoteLedger(records, count_stored=lambda: len(self.store.nodes))
+
+    def journal(self, fuse: Fuse) -> Journal:
+        return RemoteJournal(self.ledger(fuse), lambda ids: self.store.get_nodes(list(ids)))
 
     def leftovers(self) -> set[str]:
         """What belongs to no document."""
         stored = {f"document:{ref}" for ref in self.stored()}
         names = {name for name in self.records.nodes if not name.startswith("document:")}
         assert len(self.records.nodes) == len(stored) + len(names)
-        return names - {"manifest"}
+        return names - {"config", "totals"}
 
 
 WORLDS = {"file": World, "server": ServerWorld}
@@ -374,6 +387,7 @@ def test_a_writer_that_was_taken_for_dead_leaves_nothing_in_the_store(
         put(store, nodes[steps:])
 
     monkeypatch.setattr(FusedStore, "add", overtaken)
+    monkeypatch.setattr("llama_retrieval_ext.ingest.write._PAUSE_S", (0.0, 0.0))
     with pytest.raises(StoreUnavailableError, match="another process"):
         writer.write([prepared("a", {"a1": "new", "a2": "new"})])
     assert world.stored() == {}

@@ -118,11 +118,11 @@ def test_what_is_left_when_clearing_is_interrupted_is_whole(
     kb.add([*book("a", n_nodes=1000), *book("b"), *book("c")], show_progress=False)
     delete, calls = Writer.delete, []
 
-    def failing(writer: Writer, keys: list[object]) -> int:
+    def failing(writer: Writer, keys: list[object]) -> None:
         calls.append(keys)
         if len(calls) == 2:
             raise StoreUnavailableError("the server is away")
-        return delete(writer, keys)  # type: ignore[arg-type]  # what it was given
+        delete(writer, keys)  # type: ignore[arg-type]  # what it was given
 
     monkeypatch.setattr(Writer, "delete", failing)
     with pytest.raises(StoreUnavailableError, match="away"):

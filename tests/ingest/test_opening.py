@@ -12,6 +12,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.local_ledger import LocalLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -136,6 +137,7 @@ def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
 @EMBEDDED
 def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
     kb = open_kb()
+    assert isinstance(kb._ledger, LocalLedger)
     with kb._ledger.database.transaction() as connection:
         connection.execute("UPDATE manifest SET value = '3' WHERE key = 'format'")
         connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
@@ -176,7 +178,7 @@ def test_its_repr_says_what_is_in_it(open_kb: Open, url: str) -> None:
 def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="annual leave")])
-    store = kb._place.store
+    store = kb._storage.store
     assert isinstance(store, EmbeddedVectorStore)
     room = store.min_free_bytes
     store.min_free_bytes = 2**60
@@ -201,6 +203,7 @@ def test_a_ledger_that_cannot_be_written_loses_nothing(
 ) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="annual leave")])
+    assert isinstance(kb._ledger, LocalLedger)
     kb._ledger.database._connection.execute(trouble)
     many = [TextNode(id_=f"node {number}", text="leave") for number in range(500)]
     with pytest.raises(StoreUnavailableError, match=message):

@@ -1,17 +1,16 @@
 """Files as the sources of documents: pages of a PDF and rows of a table belong together."""
 
-import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, TextNode
 
+from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.records import Companion
 from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.selection import Collapse
@@ -113,23 +112,15 @@ def test_a_ledger_of_format_1_learns_the_sources_when_it_is_opened(open_kb: Open
 
 @BESIDE
 @pytest.mark.slow
-def test_a_ledger_of_format_1_on_a_server_learns_the_sources_too(open_kb: Open, url: str) -> None:
-    filled(open_kb()).close()
+def test_a_ledger_of_format_2_on_a_server_is_refused_with_what_to_do(
+    open_kb: Open, url: str
+) -> None:
     store = open_store(url)
-    companion = Companion(store.beside("__ledger"))  # type: ignore[attr-defined]
-    old = {}
-    for name, text in companion.read_all().items():
-        record = json.loads(text)
-        if name == "manifest":
-            record[1] = [[key, "1" if key == "format" else value] for key, value in record[1]]
-        else:
-            del record[-2]
-        old[name] = json.dumps(record)
-    companion.write(old)
+    node = TextNode(id_="manifest", metadata={"record": {}}, embedding=[1.0, 0.0])
+    store.beside("__ledger").add([node])  # type: ignore[attr-defined]
     store.close()
-    with open_kb() as kb:
-        assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
-    assert open_kb().delete(HANDBOOK) == 3
+    with pytest.raises(StoreFormatError, match=r"ledger of format 2.*copy"):
+        open_kb()
 
 
 @EMBEDDED

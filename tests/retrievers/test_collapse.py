@@ -17,7 +17,6 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.ingest.scope_guard import GuardedBackend
 from llama_retrieval_ext.query import Scope, document_of
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -219,7 +218,8 @@ def test_many_queries_get_what_each_alone_gets() -> None:
 def test_a_knowledge_base_that_requires_a_scope_goes_by_documents_too() -> None:
     nodes = [of("mine", "m1", "annual leave", tenant_id="acme"), of("other", "o1", "annual leave")]
     backend = Grouping(nodes)
-    retriever = KeywordRetriever(GuardedBackend(backend), collapse=Collapse(), top_k=2)
+    retriever = KeywordRetriever(backend, collapse=Collapse(), top_k=2)
+    retriever.requires_scope = True
     scoped = retriever.for_scope(Scope("acme"))
     assert [hit.node_id for hit in scoped.retrieve("annual leave")] == ["m1"]
     assert backend.asked == 1

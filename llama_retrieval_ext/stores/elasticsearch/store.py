@@ -29,6 +29,7 @@ from llama_retrieval_ext.stores.elasticsearch.nodes import (
     delete_matching,
     matching_nodes,
 )
+from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
 from llama_retrieval_ext.stores.elasticsearch.requests import Steps
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Searcher, Wanted
 from llama_retrieval_ext.stores.encoding.vectors import Distance
@@ -44,6 +45,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -151,6 +153,16 @@ class ElasticsearchVectorStore(EngineStore):
         self._transport.run(index.look())
         other._index = index  # noqa: SLF001 - of its own class
         return other
+
+    def records(
+        self,
+        *,
+        is_shared: bool,  # noqa: ARG002 - the engine compares and sets in any case
+        clock: Callable[[], float],  # noqa: ARG002
+        patience_s: float,  # noqa: ARG002
+    ) -> RecordStore:
+        """Return the index as a store of records; see `CollectionStore.records`."""
+        return ElasticsearchRecords(self._index, self._transport)
 
     def close(self) -> None:
         """Close the connections; the index stays."""

@@ -1,6 +1,6 @@
 """`ConfigRequest`: how the one who opens a store wants it to be set up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Protocol, Self, get_args, runtime_checkable
 
@@ -8,6 +8,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
 from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -144,6 +145,18 @@ class CollectionStore(Protocol):
         """A store in a collection with a longer name, for records that are read by id.
 
         It is open as long as this one; closing either closes both.
+        """
+        ...
+
+    def records(
+        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+    ) -> RecordStore:
+        """Return the collection as a store of records, and of nothing else.
+
+        Args:
+            is_shared: Whether other processes write to it.
+            clock: Returns the seconds since 1970.
+            patience_s: After so long a writer that has not finished counts as dead.
         """
         ...
 

@@ -28,9 +28,11 @@ class EngineBackend(ABC, Generic[S, W]):
 
     Attributes:
         engine: Its name.
+        requires_scope: Whether retrievers over it refuse queries without a scope.
     """
 
     engine: ClassVar[str]
+    requires_scope: bool = False
 
     def __init__(self, store: S, *, drop_violations: bool = False) -> None:
         self.store = store

@@ -1,6 +1,6 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from llama_index.core.schema import BaseNode
@@ -19,6 +19,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Modes
+from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.stores.milvus.client import Connection
 from llama_retrieval_ext.stores.milvus.collection import Collection
@@ -134,6 +135,12 @@ class MilvusStore(EngineStore):
         other = self.model_copy()  # closing either closes both
         other._collection, other._writer = collection, Writer(collection)  # noqa: SLF001 - own class
         return other
+
+    def records(
+        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+    ) -> RecordStore:
+        """Return the collection as a store of records; see `CollectionStore.records`."""
+        return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
 
     def close(self) -> None:
         """Close the store; a file is free for others when no store object has it open."""

@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.stores.qdrant.client import Connection, Talk, connected
 from llama_retrieval_ext.stores.qdrant.collection import Collection
@@ -166,6 +167,12 @@ class QdrantStore(EngineStore):
         other = self.model_copy(update={"place": place})  # closing either closes both
         other._connection, other._collection = connection, collection  # noqa: SLF001 - own class
         return other
+
+    def records(
+        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+    ) -> RecordStore:
+        """Return the collection as a store of records; see `CollectionStore.records`."""
+        return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
 
     def close(self) -> None:
         """Close the connection."""

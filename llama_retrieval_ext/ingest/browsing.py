@@ -1,0 +1,147 @@
+"""`Browsable`: the part of a knowledge base that shows what is in it."""
+
+from abc import abstractmethod
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.embeddings.resolve import embed_model_name
+from llama_retrieval_ext.errors import RetrievalExtError
+from llama_retrieval_ext.ingest.contents import Contents
+from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
+from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.ingest.searching import Searchable
+from llama_retrieval_ext.query import Scope
+
+
+class Browsable(Searchable):
+    """Documents, sources and metadata of a knowledge base, for those who may see them.
+
+    Attributes:
+        url: Where it is.
+    """
+
+    url: str
+    _ledger: Ledger
+    _contents: Contents
+    _is_closed: bool = False
+
+    @abstractmethod
+    def _check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or needs a scope and gets none."""
+
+    def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
+        """Return the nodes of all documents of a source, or of one document, with embeddings.
+
+        Args:
+            source_or_id: The path of the file, or the id of a document.
+            scope: The scope it belongs to, as for `delete`.
+
+        Returns:
+            Document by document in the order they were added; within one by position in the text,
+            where nodes have one, then by node id. Empty if there is no such source or document.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._contents.nodes(source_or_id, scope)
+
+    def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
+        """Return the sources that a scope can see, by name; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.sources(scope)
+
+    def metadata_fields(
+        self, *, scope: Scope | None = None, sample: int = 1000
+    ) -> dict[str, dict[str, int]]:
+        """Return the metadata keys of nodes, with the number of values of each type.
+
+        Args:
+            scope: Only nodes that it can see; without one, all.
+            sample: How many nodes to look at, at least 1: the first by node id. Ids that `add`
+                generates are spread evenly, so that these are a fair sample.
+
+        Returns:
+            For each key the types of its values (``str``, ``int``, ``float``, ``bool``, ``list``,
+            ``dict`` or ``null``), with the number of nodes in the sample that have one.
+
+        Raises:
+            ConfigurationError: ``sample`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+
+        Examples:
+            >>> from llama_index.core import Document, MockEmbedding
+            >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+            ...     _ = kb.add([Document(text="leave", metadata={"year": 2024})])
+            ...     kb.metadata_fields()
+            {'year': {'int': 1}}
+
+        """
+        self._check(scope)
+        return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
+
+    def info(self) -> KnowledgeBaseInfo:
+        """Return what it is and how much is in it, in all scopes.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        self._check_open()
+        return describe_knowledge_base(
+            self.url,
+            self._ledger,
+            embed_model=embed_model_name(self.embed_model),
+            require_scope=self.require_scope,
+        )
+
+    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
+        """Return the documents that a scope can see, by id; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.documents(scope)
+
+    def count(self, *, scope: Scope | None = None) -> int:
+        """Return how many nodes a scope can see; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        if scope is None:
+            return self._ledger.count()[1]
+        return sum(document.n_nodes for document in self._ledger.documents(scope))
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        shown = [
+            repr(facts["url"]),
+            *([str(facts["state"])] if "state" in facts else []),
+            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *([repr(facts["model"])] if "model" in facts else []),
+        ]
+        return f"KnowledgeBase({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
+
+        return facts_html("KnowledgeBase", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        """Return what its representations show, by name."""
+        if self._is_closed:
+            return {"url": self.url, "state": "closed"}
+        model = embed_model_name(self.embed_model)
+        try:
+            documents, nodes = self._ledger.count()
+        except RetrievalExtError as error:  # it can be shown while its server is down
+            return {"url": self.url, "state": type(error).__name__, "model": model}
+        counts = {"documents": documents, "nodes": nodes}
+        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}

@@ -1,0 +1,241 @@
+"""Records by id with a version, replaced only if nobody else has replaced them meanwhile.
+
+A store keeps each record as one node. An engine with compare-and-set has a `RecordStore` of its
+own; `IntentRecords` does without. There, a writer adds an intent, reads all intents on the same
+record, and goes on only if it finds no other: of two writers at least one sees the other's.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, Protocol, TypeAlias
+
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+Field: TypeAlias = str | int
+
+_RECORD: Final = "record"
+# Records are found by id and fields. Two numbers is the least that Milvus takes.
+_VECTOR: Final = (1.0, 0.0)
+_TARGET: Final = "intent_for"
+_SINCE: Final = "since"
+# Ids in one request.
+_MANY: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A text with fields to find it by.
+
+    Attributes:
+        id: Its name.
+        text: At most 30,000 characters of ASCII: Milvus takes 65,535 bytes a node, and in JSON
+            within JSON a character may take two.
+        fields: Searchable.
+        version: Changes with each write; empty for a record that is not stored.
+    """
+
+    id: str
+    text: str = ""
+    fields: Mapping[str, Field] | None = None
+    version: str = ""
+
+
+class RecordStore(Protocol):
+    """Records in a collection of their own. What is written is there when a call returns."""
+
+    def get(self, ids: Sequence[str]) -> dict[str, Record]:
+        """Return the records with these ids that exist."""
+        ...
+
+    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
+        """Return the records whose fields satisfy filters; all for None."""
+        ...
+
+    def count(self, filters: MetadataFilters) -> int:
+        """Return how many records satisfy filters."""
+        ...
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Write records, whatever is stored under their ids."""
+        ...
+
+    def replace(
+        self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
+    ) -> dict[str, str]:
+        """Write records, and remove others, if each is stored in the version that it carries.
+
+        Args:
+            records: With the version that they replace; an empty one if they must not exist.
+            remove: Records to be removed, with their version.
+            held: Whether the caller has claimed them, so that no other writer replaces them.
+
+        Returns:
+            The new versions by id, empty for removed records. Records that another writer has
+            replaced, or is about to replace, are missing.
+        """
+        ...
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete records, whatever their version."""
+        ...
+
+
+class NodeStore(Protocol):
+    """The part of a vector store that holds records."""
+
+    def add(self, nodes: Sequence[BaseNode]) -> object:
+        """Add nodes, or replace them."""
+        ...
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return the nodes with these ids that satisfy filters."""
+        ...
+
+    def delete_nodes(self, node_ids: list[str] | None = None) -> object:
+        """Delete the nodes with these ids."""
+        ...
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Return how many nodes satisfy filters."""
+        ...
+
+
+class IntentRecords:
+    """Records in a store that cannot compare and set.
+
+    Args:
+        store: Holds nothing else; reads see what was written before.
+        is_shared: Whether other processes write to it.
+        clock: Returns the seconds since 1970.
+        patience_s: An intent that is older belongs to a dead writer.
+    """
+
+    def __init__(
+        self, store: NodeStore, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+    ) -> None:
+        self._store = store
+        self._is_shared = is_shared
+        self._clock = clock
+        self._patience_s = patience_s
+
+    def get(self, ids: Sequence[str]) -> dict[str, Record]:
+        """Return the records with these ids that exist."""
+        records = [
+            record_of(node)
+            for some in in_parts(ids, _MANY)
+            for node in self._store.get_nodes(node_ids=some)
+        ]
+        return {record.id: record for record in records}
+
+    def find(self, filters: MetadataFilters | None = None) -> list[Record]:
+        """Return the records whose fields satisfy filters; all for None."""
+        return [record_of(node) for node in self._store.get_nodes(filters=filters)]
+
+    def count(self, filters: MetadataFilters) -> int:
+        """Return how many records satisfy filters."""
+        return self._store.count(filters)
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Write records, whatever is stored under their ids."""
+        if records:
+            self._store.add([node_of(replace(each, version=_token())) for each in records])
+
+    def replace(
+        self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
+    ) -> dict[str, str]:
+        """Write and remove records in the version that they carry; see `RecordStore.replace`."""
+        if held or not self._is_shared:
+            return self._replace(records, remove)
+        ids = [each.id for each in (*records, *remove)]
+        prefix = f"intent:{_token()}/"
+        fields = {_SINCE: round(self._clock() * 1000)}
+        self.put([Record(f"{prefix}{id_}", fields={**fields, _TARGET: id_}) for id_ in ids])
+        try:
+            taken = self._other_targets(ids, prefix)
+            return self._replace(
+                [each for each in records if each.id not in taken],
+                [each for each in remove if each.id not in taken],
+            )
+        finally:
+            self.delete(f"{prefix}{id_}" for id_ in ids)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete records, whatever their version."""
+        for some in in_parts(ids, _MANY):
+            self._store.delete_nodes(node_ids=some)
+
+    def _replace(self, records: Sequence[Record], remove: Sequence[Record]) -> dict[str, str]:
+        stored = self.get([each.id for each in (*records, *remove)])
+        versions = {id_: each.version for id_, each in stored.items()}
+        new = [
+            replace(each, version=_token())
+            for each in records
+            if versions.get(each.id, "") == each.version
+        ]
+        if new:
+            self._store.add([node_of(each) for each in new])
+        gone = [each.id for each in remove if versions.get(each.id) == each.version]
+        self.delete(gone)
+        return {**{each.id: each.version for each in new}, **dict.fromkeys(gone, "")}
+
+    def _other_targets(self, ids: Sequence[str], prefix: str) -> set[Field | None]:
+        """Return the ids that a living writer other than this one intends to write."""
+        oldest = round((self._clock() - self._patience_s) * 1000)
+        found = [
+            record
+            for some in in_parts(ids, _MANY)
+            for record in self.find(all_of(where(_TARGET, some, FilterOperator.IN)))
+        ]
+        return {
+            (each.fields or {}).get(_TARGET)
+            for each in found
+            if not each.id.startswith(prefix) and (each.fields or {}).get(_SINCE, 0) > oldest  # type: ignore[operator]  # a number, as it was written
+        }
+
+
+def where(
+    key: str, value: Field | list[str], operator: FilterOperator = FilterOperator.EQ
+) -> MetadataFilter:
+    """Return a condition on a field."""
+    return MetadataFilter(key=key, value=value, operator=operator)
+
+
+def all_of(*conditions: MetadataFilter | MetadataFilters) -> MetadataFilters:
+    """Return filters that all hold."""
+    return MetadataFilters(filters=list(conditions))
+
+
+def node_of(record: Record) -> TextNode:
+    """Return the node that a record is stored as."""
+    # A dict in the metadata is kept as it is, and neither searched nor filtered by.
+    metadata = {**(record.fields or {}), _RECORD: {"text": record.text, "version": record.version}}
+    return TextNode(
+        id_=record.id,
+        metadata=metadata,
+        excluded_embed_metadata_keys=list(metadata),
+        excluded_llm_metadata_keys=list(metadata),
+        embedding=list(_VECTOR),
+    )
+
+
+def record_of(node: BaseNode) -> Record:
+    """Return the record that a node stands for."""
+    fields = dict(node.metadata)
+    content = fields.pop(_RECORD, {})
+    return Record(node.node_id, content.get("text", ""), fields, content.get("version", ""))
+
+
+def in_parts(ids: Iterable[str], size: int) -> Iterable[list[str]]:
+    """Yield ids in lists of at most `size`."""
+    left = iter(ids)
+    while some := list(islice(left, size)):
+        yield some
+
+
+def _token() -> str:
+    return secrets.token_hex(8)
