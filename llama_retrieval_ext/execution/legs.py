@@ -12,6 +12,7 @@ from llama_index.core.indices.vector_store.retrievers import VectorIndexRetrieve
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import (
     check_count,
     check_seconds,
@@ -59,8 +60,8 @@ MISTAKES = (
 
 
 @checked_arguments
-@dataclass(frozen=True, slots=True, eq=False)
-class Leg:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Leg(RecordsArguments):
     """A named child of a composite, and how far its failures matter.
 
     A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The

@@ -3,9 +3,9 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import partial
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.scores import LARGEST, check_scores
 
@@ -236,7 +236,7 @@ def z_score(scores: Mapping[str, float]) -> dict[str, float]:
 Scores = Mapping[str, float]
 
 
-class Normalisation(Enum):
+class Normalisation(NamedEnum):
     """A scale for the scores of one leg; each is a formula of ``formulas.normalise``.
 
     ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
@@ -258,9 +258,6 @@ class Normalisation(Enum):
     def apply(self, scores: Scores) -> Scores:
         """The scores on the new scale; higher is still better."""
         return _FORMULAS[self](scores)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {

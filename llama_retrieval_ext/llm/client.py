@@ -198,9 +198,6 @@ class LLMWriter:
             (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
         )
 
-    def __repr__(self) -> str:
-        return type(self.llm).__name__
-
 
 def has_async(llm: LLM) -> bool:
     """Whether the model has an async way of its own, which does not block the event loop."""

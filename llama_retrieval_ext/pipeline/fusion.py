@@ -4,13 +4,13 @@ import inspect
 import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -38,7 +38,7 @@ _LEAST: Final = 1e-200
 Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 
-class Unscored(Enum):
+class Unscored(NamedEnum):
     """What a fusion by scores does with a hit that has none, as some retrievers return.
 
     It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
@@ -48,9 +48,6 @@ class Unscored(Enum):
     REFUSE = "refuse"
     LEAVE_OUT = "leave_out"
     ZERO = "zero"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +202,13 @@ class Fusion(Operand, ABC):
             own = [own.get(name, 1.0) for name in names]
         return resolved_weights(own, names, ())
 
-    def __repr__(self) -> str:
-        return concise_repr(self) if is_dataclass(self) else super().__repr__()
-
     def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FusionChain(Operand):
     """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
 
@@ -230,14 +224,7 @@ class FusionChain(Operand):
         return then(self, other)  # type: ignore[return-value]  # by the table there
 
     def __repr__(self) -> str:
-        return " >> ".join(repr(stage) for stage in (self.fusion, *self.refines))
-
-
-def concise_repr(stage: Fusion) -> str:
-    """The expression that makes the stage, without the arguments that are None."""
-    given = {each.name: getattr(stage, each.name) for each in fields(stage) if each.init}  # type: ignore[arg-type]
-    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-    return f"{type(stage).__name__}({arguments})"
+        return " >> ".join(map(repr, (self.fusion, *self.refines)))
 
 
 def check_weights(weights: Weights) -> None:

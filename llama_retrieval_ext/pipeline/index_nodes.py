@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -10,6 +9,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES, retrieval
@@ -83,7 +83,7 @@ def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noq
     return Hit(node=node, source=id_)
 
 
-class ScorePolicy(Enum):
+class ScorePolicy(NamedEnum):
     """The score of what an index node led to, from the index node's and its own.
 
     Where it has none of its own, as a plain node, that of the index node counts.

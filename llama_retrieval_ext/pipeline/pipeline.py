@@ -8,6 +8,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask, check_retriever, retrieval
@@ -17,7 +18,7 @@ from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
-from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
@@ -72,8 +73,12 @@ class Pipeline(Retriever):
     @property
     def is_plain(self) -> bool:
         """Whether it is its stages and nothing else: no limit, filter, scope or name of its own."""
-        own = (self.top_k, self.filters, self.scope)
-        return self.name == PIPELINE and not self.requires_scope and own == (None, None, None)
+        return self._is_unnamed and not self.requires_scope and self.scope is None
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether its stages are all that its constructor got."""
+        return self.name == PIPELINE and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
@@ -94,7 +99,9 @@ class Pipeline(Retriever):
             yield from prefetch(self.source, children)
 
     def _expression(self) -> str:
-        return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))
+        if type(self) is not Pipeline or not self._is_unnamed:
+            return super()._expression()
+        return " >> ".join(map(value_expression, (*self.rewrites, self.source, *self.refines)))
 
 
 FUSION: Final = "fusion"
@@ -170,9 +177,12 @@ class FusionRetriever(Retriever):
     @property
     def is_plain(self) -> bool:
         """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
-        own = (self.top_k, self.filters, self.scope)
-        named = self.name != FUSION or self.requires_scope
-        return not named and own == (None, None, None)
+        return self._is_unnamed and not self.requires_scope and self.scope is None
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether legs and fusion are all that its constructor got."""
+        return self.name == FUSION and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)
@@ -229,6 +239,8 @@ class FusionRetriever(Retriever):
         return (yield from fanned_out(changed, self.branches.fan_out))
 
     def _expression(self) -> str:
+        if type(self) is not FusionRetriever or not self._is_unnamed:
+            return super()._expression()
         return f"{self.branches!r} >> {self.fusion!r}"
 
 
@@ -241,9 +253,9 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
         if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
             *rest, last = source.refines
             stages = (*source.rewrites, source.source, *rest)
-            before.append(" >> ".join(map(expression, stages)))
+            before.append(" >> ".join(map(value_expression, stages)))
         else:
-            before.append(expression(source))
+            before.append(value_expression(source))
     if last is not None:
         raise CompositionError(
             f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "

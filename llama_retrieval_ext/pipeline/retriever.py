@@ -12,6 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import arguments_of, call_expression, takes_argument
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.context import OnPartial, current_context
@@ -31,7 +32,7 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
-from llama_retrieval_ext.pipeline.tree import Shaped, bound_expression, children_of
+from llama_retrieval_ext.pipeline.tree import Shaped, children_of, holds_retrievers
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
@@ -413,8 +414,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     @property
     def label(self) -> str:
         """What it is, without its children, its scope and its filters."""
-        has_own_repr = type(self).__repr__ is not Retriever.__repr__
-        return repr(self) if has_own_repr else self._expression()
+        if type(self).__repr__ is not Retriever.__repr__:
+            return repr(self)
+        inside = [name for name, value in arguments_of(self).items() if holds_retrievers(value)]
+        return call_expression(self, without=["scope", "filters", *inside])
 
     @property
     def binding(self) -> list[str]:
@@ -424,12 +427,21 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
         ]
 
+    def _current_arguments(self) -> Mapping[str, object]:
+        own = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
+        taken = {name: value for name, value in own.items() if takes_argument(type(self), name)}
+        return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
+
     def _expression(self) -> str:
-        """How it is written, without its scope and filters."""
-        return f"{type(self).__name__}(top_k={self.top_k})"
+        """How it is written; without its scope where the constructor takes none."""
+        return call_expression(self)
 
     def __repr__(self) -> str:
-        return bound_expression(self._expression(), self)
+        text = self._expression()
+        if self.scope is None or takes_argument(type(self), "scope"):
+            return text
+        text = f"({text})" if " >> " in text else text
+        return f"{text}.for_scope({self.scope!r})"
 
 
 def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:

@@ -14,6 +14,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import CheckedArguments
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import call
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
-class Operand(CheckedArguments):
+class Operand(CheckedArguments, RecordsArguments):
     """A part of a pipeline."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
     # For a type checker nothing fits in front unless a subclass says so.
     if not TYPE_CHECKING:

@@ -1,12 +1,8 @@
 """The shape of a composite, and the views of it: every one is derived from `children_of`."""
 
-from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from pydantic import BaseModel
 
 
 class Shaped:
@@ -73,56 +69,11 @@ def leg_names_of(retriever: object) -> Sequence[str | None]:
     return retriever.leg_names if isinstance(retriever, Shaped) else ()
 
 
-def bound_expression(text: str, shaped: Shaped) -> str:
-    """How a composite is written, with what it is bound to among its arguments.
-
-    Args:
-        text: How it is written without.
-        shaped: What it is bound to, and its class.
-    """
-    if not shaped.binding:
-        return text
-    bound, kind = ", ".join(shaped.binding), type(shaped).__name__
-    is_call = text.startswith(f"{kind}(") and text.endswith(")")
-    return f"{text[:-1]}, {bound})" if is_call else f"{kind}({text}, {bound})"
-
-
-def expression(part: object) -> str:
-    """How a part of a pipeline is written: its class stands for a foreign one."""
-    mute = isinstance(part, BaseRetriever) and type(part).__repr__ is object.__repr__
-    if mute or isinstance(part, BaseNodePostprocessor):
-        return f"{type(part).__name__}()"
-    return repr(part)
-
-
-def constructor_repr(stage: object) -> str:
-    """The expression that makes a stage, without the arguments that have their defaults.
-
-    A live handle, such as a model, is told by its class: ``MMR(embed_model=FakeEmbedding(...))``.
-
-    Args:
-        stage: A dataclass instance.
-    """
-    given = [
-        (field.name, getattr(stage, field.name), _default(field))
-        for field in fields(stage)  # type: ignore[arg-type]  # a dataclass instance
-        if field.init
-    ]
-    parts = [f"{name}={value_repr(value)}" for name, value, default in given if value != default]
-    return f"{type(stage).__name__}({', '.join(parts)})"
-
-
-def value_repr(value: object) -> str:
-    """The expression that makes a value, or the class of one that has none."""
-    if isinstance(value, BaseModel):  # LlamaIndex's models and stores print all they are set to
-        return f"{type(value).__name__}(...)"
-    expression = repr(value)
-    if " at 0x" in expression:
-        return str(getattr(value, "__name__", f"{type(value).__name__}(...)"))
-    return expression
-
-
-def _default(field: Field[Any]) -> object:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+def holds_retrievers(value: object) -> bool:
+    """Return whether an argument is a retriever, or has one inside."""
+    if isinstance(value, Mapping):
+        return any(map(holds_retrievers, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_retrievers, value))
+    is_one = isinstance(value, BaseRetriever)
+    return is_one or isinstance(getattr(value, "retriever", None), BaseRetriever)

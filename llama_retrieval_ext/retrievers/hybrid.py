@@ -186,17 +186,6 @@ class HybridRetriever(StoreRetriever):
         found = len(rankings.get("keyword", ()))
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
 
-    def _constructor_repr(self) -> list[str]:
-        by_itself = self.min_success != 1 and self.fusion.min_success is None
-        is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
-        return [
-            *([] if self._by_default else [f"fusion={self.fusion!r}"]),
-            *([f"weights={self.weights}"] if is_weighed else []),
-            *(["pushdown=True"] if self.pushdown else []),
-            *([f"min_success={self.min_success}"] if by_itself else []),
-            *super()._constructor_repr(),
-        ]
-
     def _has_one_round_trip(self, legs: Mapping[str, Leg]) -> bool:
         return len(legs) == len(LEGS) and self.backend.features.one_round_trip
 

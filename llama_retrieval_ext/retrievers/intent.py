@@ -98,14 +98,6 @@ class IntentAdaptiveRetriever(RouterRetriever):
         """The names that the legs were given."""
         return chosen_names(self._legs.legs)
 
-    @property
-    def label(self) -> str:
-        """The intents."""
-        return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
-
-    def _expression(self) -> str:
-        return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
-
 
 def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
     names = [leg.name for leg in sides.legs]
@@ -186,9 +178,6 @@ class IntentAdaptive(Refine):
             found = []
         known = (each for each in found if each.name in self.profiles)
         return next(known, Selection(GENERAL, reason="no intent was found"))
-
-    def __repr__(self) -> str:
-        return f"IntentAdaptive(intents={[*self.profiles]})"
 
 
 def _rules_for(intents: Collection[str]) -> RuleSelector:

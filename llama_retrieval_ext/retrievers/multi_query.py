@@ -103,6 +103,3 @@ class MultiQueryRetriever(QueryVariantsRetriever):
         )
         leg = Leg(name_of(base_retriever), base_retriever)
         super().__init__(Branches((leg,), (), queries), RRF(k=rrf_k), top_k=top_k, name=name)
-
-    def _expression(self) -> str:
-        return f"{type(self).__name__}({super()._expression()})"

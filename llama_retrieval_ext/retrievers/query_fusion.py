@@ -146,6 +146,16 @@ class QueryFusionRetriever(FusionRetriever):
         self.branches = replace(self.branches, fan_out=fan_out)
         self._query_gen_prompt, self._num_queries = prompt, num_queries
 
+    def _current_arguments(self) -> Mapping[str, object]:
+        prompt = self._query_gen_prompt
+        return {
+            "similarity_top_k": self.top_k,
+            "top_k": None,
+            "mode": self._mode,
+            "num_queries": self._num_queries,
+            "query_gen_prompt": None if prompt == MULTI_QUERY_PROMPT else prompt,
+        }
+
     def _get_prompts(self) -> PromptDictType:
         return {"query_gen_prompt": PromptTemplate(self.query_gen_prompt)}
 
@@ -153,9 +163,6 @@ class QueryFusionRetriever(FusionRetriever):
         prompt = prompts.get("query_gen_prompt")
         if prompt is not None:
             self.query_gen_prompt = prompt.get_template()
-
-    def _expression(self) -> str:
-        return f"{type(self).__name__}({super()._expression()})"
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:

@@ -99,11 +99,6 @@ class RecursiveRetriever(Retriever):
         found = (self._targets[id_] for id_ in first)
         return [target for target in found if isinstance(target, BaseRetriever)]
 
-    @property
-    def label(self) -> str:
-        """The class and where it begins."""
-        return f"RecursiveRetriever(root_id={self.root_id!r})"
-
     def retrieve_all(
         self, query_bundle: QueryType
     ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
@@ -146,9 +141,6 @@ class RecursiveRetriever(Retriever):
 
     def _lookup(self, node: IndexNode) -> Target:
         return self._targets.get(node.index_id)
-
-    def _expression(self) -> str:
-        return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
 
 
 def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWithScore]:

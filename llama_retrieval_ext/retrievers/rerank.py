@@ -77,11 +77,6 @@ class RerankRetriever(Retriever):
         """The retriever whose hits are reranked."""
         return [self.retriever]
 
-    @property
-    def label(self) -> str:
-        """The reranker and how many hits are returned."""
-        return f"{type(self).__name__}({self.reranker!r}, top_k={self.top_k})"
-
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the retriever is sure to need."""
         asked = [
@@ -102,12 +97,6 @@ class RerankRetriever(Retriever):
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
         refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
-
-    def _expression(self) -> str:
-        return (
-            f"{type(self).__name__}({self.retriever!r}, reranker={self.reranker!r}, "
-            f"top_k={self.top_k})"
-        )
 
 
 def _check_room(reranker: object, top_k: int | None) -> None:

@@ -13,6 +13,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
@@ -36,8 +37,8 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
 from llama_retrieval_ext.stages.fusion import RRF
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+@dataclass(frozen=True, slots=True, repr=False)
+class Route(RecordsArguments):
     """A retriever with what a selector needs to know about it.
 
     Args:
@@ -147,11 +148,6 @@ class RouterRetriever(Retriever):
         """The names that the legs were given."""
         return chosen_names([*self.legs.values()])
 
-    @property
-    def label(self) -> str:
-        """The selector and what happens without a selection."""
-        return f"RouterRetriever({self.selector!r}, fallback={self.fallback!r})"
-
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         selections = yield from self._selections(query)
         picked = {selection.name for selection in selections}
@@ -244,9 +240,6 @@ class RouterRetriever(Retriever):
         if isinstance(self.selector, LlamaIndexSelector):
             return {"selector": self.selector.selector}
         return {}
-
-    def _expression(self) -> str:
-        return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
 
 
 def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:

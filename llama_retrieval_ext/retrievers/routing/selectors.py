@@ -21,7 +21,8 @@ from llama_index.core.selectors import (
 from llama_index.core.tools import ToolMetadata
 from numpy.typing import NDArray
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
+from llama_retrieval_ext.checks import CheckedArguments, check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.embedding import embed_text
@@ -64,7 +65,7 @@ class Selection:
     reason: str = ""
 
 
-class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefined` says
+class Selector(CheckedArguments, RecordsArguments, ABC):
     """Picks routes for a query.
 
     A subclass defines `select`, a plain function of the query and the routes. One that waits for
@@ -77,7 +78,7 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
 
     """
 
-    def check(self, choices: Sequence[Choice]) -> None:  # noqa: B027 - most can pick any
+    def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if it can pick among these routes; asked once, when a router is made.
 
         Args:
@@ -86,9 +87,6 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
         Raises:
             ConfigurationError: It can not.
         """
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
     def select(
         self,
@@ -205,9 +203,6 @@ class EmbeddingSelector(Selector):
                     self._known[text] = _unit(np.asarray(vector, dtype=np.float64))
         return np.stack([self._known[text] for text in texts])
 
-    def __repr__(self) -> str:
-        return f"EmbeddingSelector(margin={self.margin}, min_similarity={self.min_similarity})"
-
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     length = float(np.linalg.norm(vector))
@@ -253,9 +248,6 @@ class CascadeSelector(Selector):
             if found:
                 return found
         return []
-
-    def __repr__(self) -> str:
-        return f"CascadeSelector({', '.join(map(repr, self.selectors))})"
 
 
 _PROMPT = """\
@@ -316,9 +308,6 @@ class LLMSelector(Selector):
             Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
         ]
 
-    def __repr__(self) -> str:
-        return f"LLMSelector({self._writer!r}, max_routes={self.max_routes})"
-
 
 def _read(said: str, highest: int) -> _Answer | None:
     """The route numbers in an answer, in its order, without repetitions; None for none usable."""
@@ -377,7 +366,7 @@ class LlamaIndexSelector(Selector):
         return most if isinstance(most, int) else None
 
     def __repr__(self) -> str:
-        return type(self.selector).__name__ + "()"
+        return handle_expression(self.selector)  # it is written without this one around it
 
 
 def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:

@@ -16,7 +16,6 @@ from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, Origin, origin_of
@@ -93,8 +92,8 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
     if len(names) > 1:
         together = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
         raise ConfigurationError(
-            f"the hits come from stores with embeddings of different models, {together}; they cannot "
-            "be compared; pass embed_model= with one of them"
+            f"the hits come from stores with embeddings of different models, {together}; they "
+            "cannot be compared; pass embed_model= with one of them"
         )
     return next(iter(known), None)
 
@@ -266,9 +265,6 @@ class MMR(Reranker):
                 "looked up, or embed_model= to embed its text"
             )
         return self.embed_model
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)
 
 
 def _unknown(message: str) -> Exception:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered
@@ -19,8 +19,8 @@ from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleWeights:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RuleWeights(RecordsArguments):
     """How much each rule of `RuleRerank` counts, relative to the others; 0 switches it off.
 
     Attributes:
@@ -48,8 +48,8 @@ class RuleWeights:
             raise ConfigurationError("at least one of the weights must be above 0")
 
 
-@dataclass(frozen=True, slots=True)
-class Boost:
+@dataclass(frozen=True, slots=True, repr=False)
+class Boost(RecordsArguments):
     """A weight for hits whose metadata has a certain value.
 
     Args:
@@ -192,9 +192,6 @@ class RuleRerank(Refine):
             return 0.0
         run = longest_run(wanted.words, self.tokenizer.query_tokens(text))
         return run / len(wanted.words) if run > 1 else 0.0
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)
 
 
 class _Wanted(NamedTuple):
