@@ -187,23 +187,33 @@ def ask(
     return answers
 
 
-def attempt(leg: Leg, name: str, plan: Callable[[], Plan[T]]) -> Plan[Outcome[T]]:
-    """The plan for a part of a leg's work, within its timeout, its retries and its breaker.
+def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
+    """The plan for a part of a leg's work, which must not fail the rest of it.
 
     Args:
-        leg: The leg.
-        name: What the part is called in the trace.
-        plan: Makes the plan of the part, once for each try.
+        leg: The name of the leg.
+        part: What the part is called in the trace.
+        plan: The plan of the part.
+        breaker: The circuit breaker of the leg.
 
     Returns:
-        How it ended. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
+        The outcome. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
     """
-    tries = _attempts(leg, plan)
-    (outcome,) = yield Together([Task(name, tries, leg.timeout_s, leg=leg.name)])
-    if outcome.error is None:
-        leg.breaker.succeeded()
-    ended: Outcome[T] = outcome
-    return ended
+    guarded = _guarded(leg, plan, breaker)
+    outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
+    if outcomes[0].error is None:
+        breaker.succeeded()
+    return outcomes[0]
+
+
+def _guarded(leg: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[T]:
+    breaker.check()
+    try:
+        return (yield from plan)
+    except Exception as error:
+        if not isinstance(error, (*MISTAKES, CircuitOpenError)):
+            error.add_note(f"in leg {leg!r}")
+        raise
 
 
 def _check_enough(
@@ -228,12 +238,12 @@ def _outcomes(
     asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     plans = [_answer(each) for each in asks]
-    frame = current_context()
+    on_partial = current_context().on_partial
     if on_answer is not None:
         with WhileOpen(on_answer) as tell:
             return (yield from _together(asks, _reported(plans, tell)))
-    if len(asks) == 1 and frame is not None and frame.on_partial is not None:
-        with WhileOpen(frame.on_partial) as tell_partial:
+    if len(asks) == 1 and on_partial is not None:
+        with WhileOpen(on_partial) as tell_partial:
             return (yield from _together(asks, [reporting(plan, tell_partial) for plan in plans]))
     return (yield from _together(asks, plans))
 
@@ -273,8 +283,7 @@ def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_context()
-    left = None if frame is None else frame.remaining_s()
+    left = current_context().remaining_s()
     return left is None or pause_s < left
 
 

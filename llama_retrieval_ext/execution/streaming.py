@@ -92,8 +92,8 @@ def reporting(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
         plan: What runs.
         on_partial: Who is told; None for nobody.
     """
-    frame = current_context()
-    if frame is None or frame.on_partial is on_partial:
+    context = current_context()
+    if context.on_partial is on_partial:
         return (yield from plan)
-    with entered(replace(frame, on_partial=on_partial)):
+    with entered(replace(context, on_partial=on_partial)):
         return (yield from plan)

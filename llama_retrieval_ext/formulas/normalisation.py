@@ -233,6 +233,24 @@ def z_score(scores: Mapping[str, float]) -> dict[str, float]:
     return {node_id: gap / norm * root_n for node_id, gap in distance.items()}
 
 
+def unchanged(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores as they are.
+
+    Args:
+        scores: Raw score of every id, in any finite range.
+
+    Raises:
+        ScoreError: A score is None or not finite.
+
+    Examples:
+        >>> unchanged({"a": 3.0})
+        {'a': 3.0}
+
+    """
+    check_scores(scores)
+    return dict(scores)
+
+
 Scores = Mapping[str, float]
 
 
@@ -261,7 +279,7 @@ class Normalisation(NamedEnum):
 
 
 _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
-    Normalisation.NONE: dict,
+    Normalisation.NONE: unchanged,
     Normalisation.MIN_MAX: min_max,
     Normalisation.Z_SCORE: z_score,
     Normalisation.DISTRIBUTION_BASED: distribution_based,

@@ -177,8 +177,7 @@ class LLMWriter:
         return late or isinstance(error, CircuitOpenError)
 
     def _limit_s(self) -> float:
-        frame = current_context()
-        left_s = None if frame is None else frame.remaining_s()
+        left_s = current_context().remaining_s()
         return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
 
     def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:

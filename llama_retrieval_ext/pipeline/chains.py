@@ -87,7 +87,7 @@ class RefineChain(Refine):
         """The plan for the ranking after all of them."""
         ranking = list(hits)
         for stage in self.stages:
-            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+            ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
 
     def __repr__(self) -> str:

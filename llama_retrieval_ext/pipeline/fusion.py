@@ -27,7 +27,6 @@ from llama_retrieval_ext.results import (
     Contribution,
     Hit,
     as_hit,
-    finite_score,
     origin_of,
     with_origin,
 )
@@ -70,12 +69,9 @@ class LegRanking:
         Raises:
             ScoreError: One is not finite, or None and to be refused.
         """
-        refused = unscored is Unscored.REFUSE
-        scores = {
-            node_id: finite_score(node_id, score)
-            for node_id, score in self.hits.items()
-            if refused or score is not None
-        }
+        if unscored is Unscored.REFUSE:
+            return normalise.apply(self.hits)  # type: ignore[arg-type]  # which refuses None
+        scores = {node_id: score for node_id, score in self.hits.items() if score is not None}
         scaled = normalise.apply(scores)
         if unscored is Unscored.ZERO and len(scores) < len(self.hits):
             without = [node_id for node_id in self.hits if node_id not in scores]
@@ -83,6 +79,11 @@ class LegRanking:
             shares = (_LEAST * number for number in behind)
             return {**dict(zip(without, shares, strict=True)), **scaled}
         return scaled
+
+
+def weights_of(legs: Sequence[LegRanking]) -> list[float]:
+    """Return the weight of each leg."""
+    return [leg.weight for leg in legs]
 
 
 class FusedId(NamedTuple):

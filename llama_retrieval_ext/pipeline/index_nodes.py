@@ -189,8 +189,7 @@ class _Walk:
 
     def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
         """The plan for what is found at the end of every way."""
-        frame = current_context()
-        path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
+        path = frozenset(inside) | current_context().path
         level, depth = [_Reached(hit, path) for hit in hits], 0
         while level:
             doors: dict[str, _Entry] = {}

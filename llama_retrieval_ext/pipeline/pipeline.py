@@ -83,11 +83,11 @@ class Pipeline(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner), tells=True
+            name_of(self.source), retrieval(self.source, inner), reports=True
         )
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
-            hits = yield from step(repr(stage), refined(stage, query, hits))
+            hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
             hits = in_order(hits)
         return hits[: query.top_k]
@@ -202,8 +202,7 @@ class FusionRetriever(Retriever):
             }
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        frame = current_context()
-        tell = None if frame is None else frame.on_partial
+        tell = current_context().on_partial
         answers = yield from ask(
             list(asks.values()),
             min_success=self.min_success,

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.context import OnPartial, current_context
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import HonoursQuery
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.streaming import astream, reporting, stream
 from llama_retrieval_ext.filters import describe_filters, parse_filters
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
@@ -279,16 +279,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return await arun(answers(self, queries, search_of, at_once=at_once))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """A plan that asks in a batch for what each of several queries is sure to need.
+        """Return a plan that runs in a batch what each of several queries is sure to need.
 
-        It leaves what it finds where the searches of the queries look for it. Subclasses know what
-        is sure to be needed; by default nothing is.
+        The searches of the queries then find the results in the session. By default nothing runs;
+        subclasses know what is sure to be needed.
 
         Args:
             queries: As they come to this retriever.
         """
         del queries
-        yield from ()
+        return finished(None)
 
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
@@ -339,16 +339,21 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.timeout_s is None:
             hits = yield from self._plan(query)
         else:
-            frame = current_context()
-            plan = reporting(self._plan(query), None if frame is None else frame.on_partial)
+            plan = reporting(self._plan(query), current_context().on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
-        if self.object_map or not self.children:  # children have followed theirs
-            hits = yield from Resolver(self._object_of).resolve(hits, query)
-            hits = hits[: query.top_k]
+        if any(isinstance(hit.node, IndexNode) for hit in hits):
+            hits = yield from self._resolved(hits, query)
         if self._verbose:
             _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
         return list(hits)
+
+    def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
+        """The ranking without the index nodes that lead somewhere, unless children did that."""
+        if self.children and not self.object_map:
+            return hits
+        resolved = yield from Resolver(self._object_of).resolve(hits, query)
+        return resolved[: query.top_k]
 
     def _object_of(self, node: IndexNode) -> Target:
         found: Target = node.obj or self.object_map.get(node.index_id)

@@ -93,9 +93,8 @@ def _frame(
     verbose: bool = False,  # noqa: FBT001, FBT002 - private
     on_partial: OnPartial | None = None,
 ) -> Context:
-    outer = current_context()
-    deadline = None if outer is None else outer.deadline
-    return Context(session, deadline, Trace(name_of(retriever), verbose=verbose), on_partial)
+    trace = Trace(name_of(retriever), verbose=verbose)
+    return Context(session, current_context().deadline, trace, on_partial)
 
 
 def _failed(
@@ -159,10 +158,9 @@ def answers(
             yield Together([Task(retriever.name, prefetch)])
         tasks = [Task(retriever.name, call(request(retriever, query))) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
-        frame = current_context()
-        if frame is not None:
-            frame.session.prefetch.clear()  # of many queries it would be all that they found
-            frame.session.unreached.clear()
+        session = current_context().session
+        session.prefetch.clear()  # of many queries it would be all that they found
+        session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
                 outcome.error.add_note(f"in query {number} of {len(queries)}")
@@ -177,8 +175,7 @@ def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWith
 
 def search_of(retriever: "Retriever", query: QueryType) -> Call[SearchResult]:
     """The call for the result of one query, which has its error too."""
-    frame = current_context()
-    session = Session() if frame is None else frame.session.apart()
+    session = current_context().session.apart()
     return Call(
         lambda: searched_apart(retriever, query, session),
         lambda: asearched_apart(retriever, query, session),

@@ -79,7 +79,7 @@ class FallbackRetriever(Retriever):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:
                 break
-        frame = current_context()
-        if frame is not None and frame.trace is not None:
-            frame.trace.notes["answered_by"] = chosen
+        trace = current_context().trace
+        if trace is not None:
+            trace.notes["answered_by"] = chosen
         return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]

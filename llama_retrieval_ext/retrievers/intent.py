@@ -165,7 +165,7 @@ class IntentAdaptive(Refine):
             condition = parse_filters(profile.filters)
             ranking = [hit for hit in ranking if matches(condition, hit.node.metadata)]
         for stage in profile.refine:
-            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+            ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
 
     def _selection(self, query: Query) -> Plan[Selection]:

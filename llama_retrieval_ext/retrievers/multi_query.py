@@ -34,8 +34,7 @@ def note_retrievals(
     queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
 ) -> None:
     """Put what each query found into the result's details, where a result is made."""
-    frame = current_context()
-    if frame is None or frame.trace is None:
+    if current_context().trace is None:
         return
     note_details(
         retrieval_details=[

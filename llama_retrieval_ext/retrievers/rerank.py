@@ -92,10 +92,10 @@ class RerankRetriever(Retriever):
         wanted = self._depth(query)
         asked = self._for_children(query)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
+            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), reports=True
         )
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
-        refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
+        refined = yield from step(self.reranker, self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 
 

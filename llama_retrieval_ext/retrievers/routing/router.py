@@ -204,8 +204,7 @@ class RouterRetriever(Retriever):
         """What the routes that answered found, by name."""
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
-        frame = current_context()
-        tell = None if frame is None or len(selections) == 1 else frame.on_partial
+        tell = None if len(selections) == 1 else current_context().on_partial
 
         def report(answers: Answers) -> None:
             if tell is not None:

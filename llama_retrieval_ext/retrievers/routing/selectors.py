@@ -124,8 +124,7 @@ def selected(
     """
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
-    frame = current_context()
-    left_s = None if frame is None else frame.remaining_s()
+    left_s = current_context().remaining_s()
     limit_s = None if left_s is None else round(share * left_s, 3)
     outcomes: list[Outcome[list[Selection]]] = yield Together([Task(repr(selector), plan, limit_s)])
     return _selections(outcomes[0].result(), function)

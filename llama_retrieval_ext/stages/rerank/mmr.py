@@ -269,6 +269,5 @@ class MMR(Reranker):
 
 def _unknown(message: str) -> Exception:
     """The user's mistake, unless a leg has failed, which perhaps has what is missing."""
-    frame = current_context()
-    has_failed = frame is not None and bool(frame.session.degraded)
+    has_failed = bool(current_context().session.degraded)
     return ExecutionError(message) if has_failed else ConfigurationError(message)
