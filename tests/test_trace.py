@@ -3,7 +3,7 @@ import time
 
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_retrieval_ext.results import Trace, describe
+from llama_retrieval_ext.trace import Trace, describe
 
 
 def hits(number: int) -> list[NodeWithScore]:

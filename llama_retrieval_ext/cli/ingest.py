@@ -11,7 +11,7 @@ import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import describe
+from llama_retrieval_ext.trace import describe
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.readers import Reading

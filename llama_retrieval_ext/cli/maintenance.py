@@ -8,7 +8,7 @@ import typer
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.output import say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import describe
+from llama_retrieval_ext.trace import describe
 
 
 def copy(

@@ -17,7 +17,8 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_retrieval_ext.errors import DeadlineExceededError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.results import Degradation, Detail, DetailValue, Hit, Trace, describe
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace, describe
 
 # The time that a composite keeps for itself: a share of what is left, up to a limit.
 _SPARE_SHARE = 0.1

@@ -21,7 +21,7 @@ from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.results import describe
+from llama_retrieval_ext.trace import describe
 
 
 class AnswerCache:

@@ -12,8 +12,9 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
-from llama_retrieval_ext.execution.legs import MISTAKES, retrieval
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered

@@ -11,8 +11,9 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
-from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask, check_retriever, retrieval
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights

@@ -12,8 +12,8 @@ from llama_retrieval_ext.arguments import call_expression, handle_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.legs import visible
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score

@@ -12,15 +12,14 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.arguments import arguments_of, call_expression, takes_argument
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.context import OnPartial, current_context
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.legs import HonoursQuery
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
+from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.streaming import astream, reporting, stream
-from llama_retrieval_ext.filters import describe_filters, parse_filters
+from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
@@ -32,7 +31,7 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
-from llama_retrieval_ext.pipeline.tree import Shaped, children_of, holds_retrievers
+from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
@@ -397,7 +396,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         must not reach a leg with another.
         """
         child = query.for_child()
-        if query.embedding is not None and len(_embed_models(self)) > 1:
+        if query.embedding is not None and len(embed_models_of(self)) > 1:
             child.embedding = None
         return child
 
@@ -416,45 +415,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         return beside(other, self)
 
-    @property
-    def label(self) -> str:
-        """What it is, without its children, its scope and its filters."""
-        if type(self).__repr__ is not Retriever.__repr__:
-            return repr(self)
-        inside = [name for name, value in arguments_of(self).items() if holds_retrievers(value)]
-        return call_expression(self, without=["scope", "filters", *inside])
-
-    @property
-    def binding(self) -> list[str]:
-        """Its scope and filters, as arguments."""
-        return [
-            *([] if self.scope is None else [f"scope={self.scope!r}"]),
-            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
-        ]
-
-    def _current_arguments(self) -> Mapping[str, object]:
-        own = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
-        taken = {name: value for name, value in own.items() if takes_argument(type(self), name)}
-        return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
-
-    def _expression(self) -> str:
-        """How it is written; without its scope where the constructor takes none."""
-        return call_expression(self)
-
-    def __repr__(self) -> str:
-        text = self._expression()
-        if self.scope is None or takes_argument(type(self), "scope"):
-            return text
-        text = f"({text})" if " >> " in text else text
-        return f"{text}.for_scope({self.scope!r})"
-
 
 def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
     return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
-
-
-def _embed_models(retriever: object) -> set[int]:
-    # LlamaIndex's vector retrievers keep theirs in a private attribute.
-    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
-    below = [_embed_models(child) for child in children_of(retriever)]
-    return set().union(*below, set() if own is None else {id(own)})

@@ -24,7 +24,8 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, Trace, as_hit, details_by_path
+from llama_retrieval_ext.results import SearchResult, as_hit
+from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever

@@ -1,17 +1,26 @@
-"""The shape of a composite, and the views of it: every one is derived from `children_of`."""
+"""What a retriever is made of: its expression, the retrievers inside it, and the views of them."""
 
 from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.arguments import (
+    RecordsArguments,
+    arguments_of,
+    call_expression,
+    takes_argument,
+)
+from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.query import Scope
 
 
-class Shaped:
-    """Something with children, that can be drawn."""
+class Shaped(RecordsArguments):
+    """A retriever that prints as an expression, and can be drawn with the retrievers inside it."""
 
-    @property
-    def label(self) -> str:
-        """What it is, without its children."""
-        return repr(self)
+    top_k: int | None
+    filters: MetadataFilters | None
+    scope: Scope | None
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -24,9 +33,36 @@ class Shaped:
         return ()
 
     @property
-    def binding(self) -> Sequence[str]:
-        """What it is bound to, as arguments: scope and filters."""
-        return ()
+    def label(self) -> str:
+        """What it is, without its children, its scope and its filters."""
+        if type(self).__repr__ is not Shaped.__repr__:
+            return repr(self)
+        inside = [name for name, value in arguments_of(self).items() if holds_retrievers(value)]
+        return call_expression(self, without=["scope", "filters", *inside])
+
+    @property
+    def binding(self) -> list[str]:
+        """Its scope and filters, as arguments."""
+        return [
+            *([] if self.scope is None else [f"scope={self.scope!r}"]),
+            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
+        ]
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        own = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
+        taken = {name: value for name, value in own.items() if takes_argument(type(self), name)}
+        return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
+
+    def _expression(self) -> str:
+        """How it is written; without its scope where the constructor takes none."""
+        return call_expression(self)
+
+    def __repr__(self) -> str:
+        text = self._expression()
+        if self.scope is None or takes_argument(type(self), "scope"):
+            return text
+        text = f"({text})" if " >> " in text else text
+        return f"{text}.for_scope({self.scope!r})"
 
     def outline(self) -> str:
         """The composite as a tree, a line each."""
@@ -77,3 +113,11 @@ def holds_retrievers(value: object) -> bool:
         return any(map(holds_retrievers, value))
     is_one = isinstance(value, BaseRetriever)
     return is_one or isinstance(getattr(value, "retriever", None), BaseRetriever)
+
+
+def embed_models_of(retriever: object) -> set[int]:
+    """Return the ids of the embedding models of a retriever and of those inside it."""
+    # LlamaIndex's vector retrievers keep theirs in a private attribute.
+    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
+    below = [embed_models_of(child) for child in children_of(retriever)]
+    return set().union(*below, set() if own is None else {id(own)})

@@ -12,8 +12,8 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryTyp
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.legs import check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, ScorePolicy, Sources, Target, place
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query

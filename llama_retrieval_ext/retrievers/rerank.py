@@ -7,8 +7,8 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
-from llama_retrieval_ext.execution.legs import check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.pipeline import prefetch
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever

@@ -9,8 +9,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.legs import retrieval
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of

@@ -13,8 +13,9 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, Trace
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.trace import Trace
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

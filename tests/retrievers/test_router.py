@@ -625,7 +625,8 @@ def test_it_says_what_it_is_made_of() -> None:
     rules = RuleSelector([RouteRule("code", pattern=r"\w_\w")])
     router = RouterRetriever(rules, routes(), fallback="food")
     assert repr(router).startswith(
-        "RouterRetriever(RuleSelector([RouteRule(route='code', pattern='\\\\w_\\\\w')]), {'leave': Route("
+        r"RouterRetriever(RuleSelector([RouteRule(route='code', pattern='\\w_\\w')]), "
+        "{'leave': Route("
     )
     assert router.outline() == (
         "RouterRetriever(RuleSelector([RouteRule(route='code', pattern='\\\\w_\\\\w')]), "
