@@ -71,13 +71,13 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+    from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
     from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
     from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
     from llama_retrieval_ext.retrievers.routing.selectors import (
         CascadeSelector,
         Choice,
         EmbeddingSelector,
-        LLMSelector,
         Selection,
         Selector,
     )
@@ -277,7 +277,7 @@ _MODULES = {
     "KnowledgeBase": "ingest.knowledge_base",
     "KnowledgeBaseInfo": "ingest.info",
     "LLMRerank": "stages.rerank.llm",
-    "LLMSelector": "retrievers.routing.selectors",
+    "LLMSelector": "retrievers.routing.llm_selector",
     "Leg": "execution.legs",
     "LocalEmbedding": "embeddings.local",
     "LongContextReorder": "stages.selection",

@@ -1,4 +1,4 @@
-"""What is asked, and on whose behalf: `Query` and `Scope`."""
+"""`Query`, what to search for, and `Scope`, what may be seen."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence

@@ -25,7 +25,7 @@ class Trace:
         duration_s: Seconds it took; None while it runs, or if it was abandoned.
         count: How many hits came out; None where hits are not what comes out.
         error: What went wrong, as ``TypeName: message``.
-        notes: What else the step wants to tell, such as the ids of its best hits.
+        notes: Further facts, such as the ids of its best hits.
         children: The steps inside, in the order they were begun.
         verbose: Whether the step and those inside it note the ids of their best hits.
     """

@@ -1,9 +1,8 @@
-"""Carries out plans: `run` with threads, `arun` on an event loop.
+"""Executes plans: `run` with threads, `arun` on an event loop.
 
-Threads for legs: as many as are busy, and never in the way of the interpreter's exit.
-
-The pools of ``concurrent.futures`` do not fit: a bounded one deadlocks when composites nest, one
-leg that hangs takes a worker for good, and the interpreter waits for it at exit.
+The threads come from an unbounded pool of daemon threads. The pools of ``concurrent.futures`` do
+not fit: a bounded one deadlocks when composites nest, one leg that hangs occupies a worker for
+good, and the interpreter waits for it at exit.
 """
 
 import asyncio
@@ -125,7 +124,7 @@ async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
 
 
 class _Step:
-    """A task on its way: with its own deadline and its own step in the trace."""
+    """A running task, with its own deadline and its own step in the trace."""
 
     __slots__ = ("by_query", "context", "task")
 

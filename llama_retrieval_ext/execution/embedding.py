@@ -19,7 +19,7 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
     Args:
         query: An embedding it carries is used as it is. Several embedding texts give their mean, as
             in LlamaIndex.
-        model: The embedding model of the store that is asked.
+        model: The embedding model of the store.
 
     Returns:
         The embedding, in the model's dimension.
@@ -54,7 +54,7 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
 
     Args:
         queries: Those with an embedding of their own are left out.
-        model: The embedding model of the store that is asked.
+        model: The embedding model of the store.
 
     Returns:
         The texts that could not be embedded.

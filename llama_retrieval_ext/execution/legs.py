@@ -1,4 +1,4 @@
-"""Legs, the named children of composites; `ask` runs them and lives with those that fail."""
+"""Legs, the named children of composites; `ask` runs them and leaves out those that fail."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -66,12 +66,12 @@ class Leg(RecordsArguments):
         name: What it is called in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
         weight: Its weight in a fusion that takes weights; finite, not negative.
-        top_k: How many hits to ask it for; None for its own number. A foreign retriever always
-            gives its own.
+        top_k: How many hits to request; None for its own number. A retriever of another package
+            always returns its own number.
         timeout_s: Seconds it may take; None for as long as the query may.
         required: Whether the query fails when it does. Otherwise it is left out, and the answer is
             degraded.
-        retries: How many more times it is asked after a failure, within ``timeout_s``.
+        retries: How many more times it is called after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
         breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
             for 30 s unless another is given.
@@ -126,13 +126,14 @@ class Leg(RecordsArguments):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One leg with the query it is asked.
+    """A request to a leg.
 
     Attributes:
         leg: The leg.
-        query: What it is asked.
+        query: The query.
         top_k: How many hits, if not the leg's own number.
-        failure: The error of a part of its work that was attempted before; it is then not asked.
+        failure: The error of a part of its work that was attempted before; the leg then fails
+            without being called.
     """
 
     leg: Leg
@@ -150,24 +151,25 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Answers], None] | None = None,
 ) -> Plan[Answers]:
-    """The plan that puts queries to legs, all at the same time.
+    """Return the plan that sends requests to legs, all at the same time.
 
     Args:
-        asks: Which leg is asked what.
-        min_success: How many legs must answer, an empty answer included. A leg that is asked
-            several queries has answered when it has answered one.
+        asks: The requests.
+        min_success: How many legs must answer, an empty answer included. A leg that gets several
+            queries has answered when it has answered one.
         on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
-            Without it what a single leg finds on its way is told; several would talk at once.
+            Without it the partial results of a single leg are reported; those of several would
+            interleave.
 
     Returns:
-        One ranking an ask, in their order; None for a leg that was left out.
+        One ranking per request, in their order; None for a leg that was left out.
 
     Raises:
         TooFewLegsError: Fewer than ``min_success`` answered.
     """
     outcomes = yield from _outcomes(asks, on_answer)
     for each, outcome in zip(asks, outcomes, strict=True):
-        _tell_breaker(each.leg, outcome.error)
+        _update_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
     errors = {
         each.leg.name: outcome.error
@@ -217,14 +219,14 @@ def _check_enough(
     errors: Mapping[str, BaseException],
     min_success: int,
 ) -> None:
-    """Nothing, if enough legs answered; by name, as a fan-out asks each several times."""
+    """Raise if too few legs answered; by name, as a fan-out calls each several times."""
     legs = {each.leg.name for each in asks}
     if len(answered) >= min(min_success, len(legs)):
         return
     causes = {name: error for name, error in errors.items() if name not in answered}
-    told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
+    reasons = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
     raise TooFewLegsError(
-        f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({told})",
+        f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({reasons})",
         causes,
     ) from next(iter(causes.values()))
 
@@ -235,11 +237,11 @@ def _outcomes(
     plans = [_answer(each) for each in asks]
     on_partial = current_context().on_partial
     if on_answer is not None:
-        with WhileOpen(on_answer) as tell:
-            return (yield from _together(asks, _reported(plans, tell)))
+        with WhileOpen(on_answer) as report:
+            return (yield from _together(asks, _reported(plans, report)))
     if len(asks) == 1 and on_partial is not None:
-        with WhileOpen(on_partial) as tell_partial:
-            return (yield from _together(asks, [reporting(plan, tell_partial) for plan in plans]))
+        with WhileOpen(on_partial) as report_partial:
+            return (yield from _together(asks, [reporting(plan, report_partial) for plan in plans]))
     return (yield from _together(asks, plans))
 
 
@@ -285,7 +287,7 @@ def _time_for(pause_s: float) -> bool:
 def _reported(
     plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], None]
 ) -> list[Plan[list[NodeWithScore]]]:
-    """The same plans; each tells what all of them have found when it is done."""
+    """The same plans; each reports the answers of all of them when it is done."""
     answers: Answers = [None] * len(plans)
     lock = Lock()
 
@@ -301,7 +303,7 @@ def _reported(
     return [reporting(place, plan) for place, plan in enumerate(plans)]
 
 
-def _tell_breaker(leg: Leg, error: BaseException | None) -> None:
+def _update_breaker(leg: Leg, error: BaseException | None) -> None:
     if error is None:
         leg.breaker.succeeded()
     elif isinstance(error, DeadlineExceededError) and error.by_query:

@@ -1,4 +1,4 @@
-"""Calls a retriever: ours with the whole query, any other with a check of what it returns."""
+"""Calls of retrievers: ours get the whole query; what any other returns is checked."""
 
 from collections.abc import Awaitable
 from inspect import unwrap
@@ -26,7 +26,7 @@ class HonoursQuery:
 
 
 def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
-    """The same retriever, if it is one.
+    """Return the retriever; raise if it is none.
 
     Args:
         retriever: Ours or any other LlamaIndex retriever.
@@ -42,19 +42,19 @@ def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
 def retrieval(
     retriever: BaseRetriever, query: Query, *, top_k: int | None = None
 ) -> Plan[list[NodeWithScore]]:
-    """The plan that asks a retriever.
+    """Return the plan that calls a retriever.
 
-    A foreign retriever knows nothing of scope and filters: what it returns is checked here, and
-    hits that do not belong are dropped and reported as degraded. Where its async way does not work,
-    as that of a store with a blocking client only, it answers in a thread.
+    A retriever of another package does not apply scope and filters: its hits are checked here, and
+    those outside are dropped and reported as degraded. Where its async methods do not work, as with
+    a store that has only a blocking client, it runs in a thread.
 
     Args:
         retriever: Ours or any other LlamaIndex retriever.
-        query: What to ask it.
-        top_k: How many hits to ask for; a foreign retriever always gives its own number.
+        query: The query.
+        top_k: How many hits to request; another package's retriever returns its own number.
 
     Raises:
-        ScoreError: A foreign retriever gives a score that is no finite number.
+        ScoreError: Another package's retriever returns a score that is not finite.
     """
     if isinstance(retriever, HonoursQuery):
         own = query.for_child(top_k=top_k)

@@ -55,7 +55,7 @@ class AnswerCache:
             self._said.move_to_end(key)
             return self._said[key]
 
-    def asked(
+    def get(
         self,
         key: Hashable,
         call: Callable[[], Call[CompletionResponse]],
@@ -184,7 +184,7 @@ class LLMWriter:
         said = self.cache.known(key)
         if said is None:
             self.breaker.check()
-            said = yield from self.cache.asked(
+            said = yield from self.cache.get(
                 key, lambda: self._call(prompt), keep=lambda text: bool(read(text))
             )
             self.breaker.succeeded()

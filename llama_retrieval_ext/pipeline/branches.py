@@ -9,7 +9,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_retrieval_ext.arguments import arguments_of, value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, check_min_success
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.leg_weights import check_min_success
 from llama_retrieval_ext.pipeline.stages import FanOut, Operand, Rewrite
 from llama_retrieval_ext.pipeline.tree import name_of
 
@@ -86,7 +87,7 @@ def branches(
     min_success: int | None = None,
     **named: BaseRetriever | Leg,
 ) -> Branches:
-    """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+    """Return retrievers side by side; needed for two of another package, and to name legs.
 
     A leg that fails is left out of the answer, which is then marked degraded. With
     ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too

@@ -33,7 +33,7 @@ def target_hits(
     Args:
         id_: What the index node calls it; the source of its hits.
         target: A plain node has no score.
-        query: What it is asked.
+        query: The query.
         template: Text of the node made of a query engine's answer.
         sources: Where to note what that answer draws on.
 
@@ -45,7 +45,7 @@ def target_hits(
         return [as_hit(hit, source=id_) for hit in found]
     if isinstance(target, BaseQueryEngine):
         # A copy, as it may be written to, and without an embedding of who knows which model.
-        response = yield _asked(target, replace(query.for_child(), embedding=None))
+        response = yield _query_call(target, replace(query.for_child(), embedding=None))
         answer = _answer(id_, response, query, template)
         sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
         return [answer]
@@ -57,12 +57,12 @@ def target_hits(
     return [as_hit(hit, source=id_)] if visible else []
 
 
-def place(id_: str, target: Target) -> str:
-    """What tells one target from another: the same id may mean something else elsewhere."""
+def entry_id(id_: str, target: Target) -> str:
+    """Return the id of a target; the same node id may mean something else elsewhere."""
     return f"{id_}@{id(target):x}"
 
 
-def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses
+def _query_call(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # a LlamaIndex response
     # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
     blocks = (
         isinstance(engine, CustomQueryEngine)
@@ -112,7 +112,7 @@ class Resolver:
 
     What is wrong does not fail the query: an id that leads nowhere, a circle, or a budget that is
     used up leaves the index node as it is, and the answer is marked degraded. What several index
-    nodes stand for is asked once, wherever they stand. Siblings are asked together.
+    nodes stand for is called once, wherever they stand. Siblings are called together.
 
     Attributes:
         lookup: What an index node stands for.
@@ -146,8 +146,9 @@ class Resolver:
 
         Args:
             hits: The ranking.
-            query: What the hits answer; what they lead to is asked the same.
-            inside: `place` of what the hits came from: an index node that leads there is a circle.
+            query: What the hits answer; what they lead to gets the same.
+            inside: `entry_id`s of the sources of the hits: an index node that leads there is a
+                circle.
             sources: Gets what the answers of query engines draw on.
         """
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
@@ -177,7 +178,7 @@ class _Walk:
     """One query's way through the index nodes, depth by depth.
 
     Depth by depth, because then it is the same whoever answers first, and because however densely
-    targets lead to each other, each is asked once and followed from few places.
+    targets lead to each other, each is called once and followed from few nodes.
     """
 
     def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
@@ -211,7 +212,7 @@ class _Walk:
         if not isinstance(node, IndexNode):
             return None
         target = self.limits.lookup(node)
-        where = place(node.index_id, target)
+        where = entry_id(node.index_id, target)
         reason = self._obstacle(where, target, reached, depth)
         if not reason and where not in doors and len(doors) >= self.limits.max_fan_out:
             reason = f"is beyond max_fan_out={self.limits.max_fan_out}"

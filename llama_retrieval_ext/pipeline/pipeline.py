@@ -1,4 +1,4 @@
-"""A retriever with what happens before and behind it."""
+"""`Pipeline`, a retriever between its stages, and `FusionRetriever`, fused legs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,8 @@ from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
 from llama_retrieval_ext.pipeline.tree import name_of
@@ -30,11 +31,11 @@ PIPELINE: Final = "pipeline"
 class Pipeline(Retriever):
     """What ``rewrite >> retriever >> refine`` gives: a retriever between its stages.
 
-    The retriever gets the rewritten query; refining stages get the one that was asked. ``top_k`` of
+    The retriever gets the rewritten query; refining stages get the original one. ``top_k`` of
     a query cuts the result at the very end: the stages before it see all that the retriever found.
 
     Args:
-        source: The retriever inside; ours or a foreign one.
+        source: The retriever inside; ours or any other LlamaIndex retriever.
         rewrites: What happens to the query, in this order.
         refines: What happens to the ranking, in this order.
         top_k: How many hits to return when the query does not say; None for all.
@@ -89,7 +90,7 @@ class Pipeline(Retriever):
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
-        if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
+        if any(hit.score is None for hit in hits):  # LlamaIndex does not require any
             hits = in_order(hits)
         return hits[: query.top_k]
 
@@ -109,7 +110,7 @@ FUSION: Final = "fusion"
 
 
 class FusionRetriever(Retriever):
-    """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
+    """What ``(a | b) >> RRF()`` gives: the legs run together and their rankings are fused.
 
     A leg that fails is left out and the answer marked degraded, unless the leg is required.
 
@@ -193,7 +194,7 @@ class FusionRetriever(Retriever):
             for leg in self.legs
             if self.weights[leg.name] > 0
         }
-        weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
+        weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
 
         def fused(answers: Answers) -> list[Hit]:
             rankings = {
@@ -217,19 +218,19 @@ class FusionRetriever(Retriever):
         if self.branches.rewrites or self.branches.fan_out is not None:
             return
         for_legs = [self._for_children(query) for query in self._answerable(queries)]
-        asked = [
+        active = [
             leg
             for leg in self.legs
             if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
         ]
         plans = [
             prefetch(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
-            for leg in asked
+            for leg in active
         ]
-        yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
+        yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
 
     def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        """A place for subclasses to tell what each leg was asked and found."""
+        """Called with the requests and answers of the legs; for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)
@@ -268,11 +269,11 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
 
 
 def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """The plan for what a child is sure to need for several queries; nothing for a foreign one.
+    """Return the plan for what a child is sure to need; of another package's, nothing.
 
     Args:
         retriever: The child.
-        queries: As it will be asked.
+        queries: As the child will get them.
     """
     if isinstance(retriever, Retriever) and queries:
         yield from retriever.prefetch(queries)

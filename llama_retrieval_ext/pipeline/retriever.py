@@ -52,18 +52,18 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
     `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
 
-    A composite asks its children for their own number of hits, or for the ``top_k`` of the query
+    A composite requests from its children their own number of hits, or the ``top_k`` of the query
     where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
 
     ``retrieve`` and ``aretrieve`` are LlamaIndex's own, behind a check of the query: LlamaIndex
     would refuse None with pydantic's ``ValidationError``.
 
-    A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
+    A subclass defines `_plan`; the threaded and the asyncio driver both run it.
 
     Args:
         top_k: How many hits to return when the query does not say, at least 1; None for all.
         filters: Conditions on metadata that every hit satisfies; a query can only add to them.
-        scope: Who is asking; a query can only narrow it.
+        scope: The scope that bounds every query; a query can only narrow it.
         name: What the retriever is called in traces, contributions and ``Hit.source``.
         callback_manager: LlamaIndex's, for applications that still use one.
 
@@ -138,7 +138,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Args:
             query: Text, ``QueryBundle`` or `Query`.
             filters: Further conditions on metadata, for this call.
-            scope: Who is asking, for this call; narrows what the retriever is bound to.
+            scope: The scope of this call; it narrows the retriever's own.
             top_k: How many hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: For the application's own stages.
@@ -146,10 +146,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Returns:
             The hits that ``retrieve`` gives, the degraded parts, and the trace.
         """
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, asked)
+        return searched(self, bound)
 
     @checked_call
     async def asearch(
@@ -163,10 +163,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
         """`search` without blocking the event loop."""
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await asearched(self, asked)
+        return await asearched(self, bound)
 
     @checked_call
     def explain(
@@ -183,10 +183,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         The ids of these are in its ``notes["top"]``. Takes the arguments of `search`.
         """
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, asked, verbose=True)
+        return searched(self, bound, verbose=True)
 
     @checked_call
     async def aexplain(
@@ -200,30 +200,30 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
         """`explain` without blocking the event loop."""
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await asearched(self, asked, verbose=True)
+        return await asearched(self, bound, verbose=True)
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
-        """Answers that get better: the fused ranking after each leg, and last the whole answer.
+        """Yield partial results: the fused ranking after each leg, and last the whole answer.
 
-        The rankings on the way come from the outermost fusion, before anything refines them, or one
-        after another from those that are asked in turn. What runs inside a leg or a foreign
-        retriever is not told.
+        Partial rankings come from the outermost fusion, before refinement, or one after another
+        from retrievers that run in turn. Nothing inside a leg or another package's retriever
+        reports any.
         """
-        asked = Query.of(query)
-        top_k = asked.top_k or self.top_k
+        bound = Query.of(query)
+        top_k = bound.top_k or self.top_k
         return stream(
-            lambda report: searched(self, asked, on_partial=_telling(report, asked, top_k))
+            lambda report: searched(self, bound, on_partial=_reporting_to(report, bound, top_k))
         )
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
-        asked = Query.of(query)
-        top_k = asked.top_k or self.top_k
+        bound = Query.of(query)
+        top_k = bound.top_k or self.top_k
         return astream(
-            lambda report: asearched(self, asked, on_partial=_telling(report, asked, top_k))
+            lambda report: asearched(self, bound, on_partial=_reporting_to(report, bound, top_k))
         )
 
     def retrieve_many(
@@ -244,7 +244,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Raises:
             ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
             Exception: The error of the first query that failed, once those beside it are done; its
-                notes name the query. Queries after these are not asked.
+                notes name the query. Queries after these do not run.
         """
         return run(answers(self, queries, retrieval_of, at_once=at_once))
 
@@ -375,7 +375,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _bound(self, query: Query) -> Query:
         own = self.top_k and max(self.top_k, query.at_least or 0)
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
-        bound.at_least = query.top_k or query.at_least  # what was asked for, not this one's default
+        bound.at_least = query.top_k or query.at_least  # the caller\'s number
         return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
@@ -390,7 +390,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: for their own number of hits, or for more if asked.
+        """The query as it goes to children: for their own number of hits, or the caller's if more.
 
         An embedding that the caller brought stays only where a single embedding model is in use: it
         must not reach a leg with another.
@@ -416,5 +416,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return beside(other, self)
 
 
-def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
+def _reporting_to(
+    report: Callable[[SearchResult], None], query: Query, top_k: int | None
+) -> OnPartial:
     return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))

@@ -135,7 +135,7 @@ def answers(
     """The plan for what a retriever gives for each of several queries, in their order.
 
     Args:
-        retriever: Who is asked.
+        retriever: The retriever.
         queries: Texts, ``QueryBundle``s or `Query`s.
         request: Makes the call for one query.
         at_once: How many are worked on side by side.

@@ -24,7 +24,7 @@ class Shaped(RecordsArguments):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers it asks, in their order."""
+        """The retrievers inside it, in their order."""
         return ()
 
     @property
@@ -82,12 +82,12 @@ class Shaped(RecordsArguments):
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
-    """The retrievers that one asks; none for a foreign one, which does not say."""
+    """Return the retrievers inside one; none for another package's, which does not name them."""
     return retriever.children if isinstance(retriever, Shaped) else ()
 
 
 def name_of(retriever: BaseRetriever) -> str:
-    """What a retriever is called: its own name, or its class for a foreign one."""
+    """Return the name of a retriever: its own, or the class of another package's."""
     name = getattr(retriever, "name", None)
     return name if isinstance(name, str) and name else type(retriever).__name__
 
@@ -101,7 +101,7 @@ def label_of(retriever: object) -> str:
 
 
 def leg_names_of(retriever: object) -> Sequence[str | None]:
-    """The names that the children of a retriever were given; none for a foreign one."""
+    """Return the names given to the children of a retriever; none for another package's."""
     return retriever.leg_names if isinstance(retriever, Shaped) else ()
 
 

@@ -14,14 +14,8 @@ from llama_retrieval_ext.execution.context import call, note_legs, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import (
-    FusedId,
-    Fusion,
-    Weights,
-    fuse,
-    resolved_min_success,
-    resolved_weights,
-)
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
+from llama_retrieval_ext.pipeline.leg_weights import Weights, resolved_min_success, resolved_weights
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
@@ -214,10 +208,10 @@ class HybridRetriever(StoreRetriever):
             by_ids = self._ids_first(self._by_ids, query, embedding, search)
             top, best = yield from step(_ONE_ROUND_TRIP, by_ids)
             return self._hits(top, best, query)
-        found = yield from step(_ONE_ROUND_TRIP, self._both_found(known, both))
+        found = yield from step(_ONE_ROUND_TRIP, self._search_both(known, both))
         return None if found is None else self._fused(found, query)
 
-    def _both_found(
+    def _search_both(
         self, known: list[list[Candidate]] | None, both: Sequence[EngineQuery]
     ) -> Plan[dict[str, list[Candidate]] | None]:
         found = known or (yield from searched_at_once(self.backend, both))

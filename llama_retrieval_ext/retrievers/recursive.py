@@ -14,7 +14,13 @@ from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
-from llama_retrieval_ext.pipeline.index_nodes import Resolver, ScorePolicy, Sources, Target, place
+from llama_retrieval_ext.pipeline.index_nodes import (
+    Resolver,
+    ScorePolicy,
+    Sources,
+    Target,
+    entry_id,
+)
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
@@ -133,7 +139,7 @@ class RecursiveRetriever(Retriever):
         root = self.children[0]
         found = yield from retrieval(root, asked)
         hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
-        inside = [place(self.root_id, root)]
+        inside = [entry_id(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, asked, inside=inside, sources=self._sources
         )

@@ -13,13 +13,8 @@ from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
 from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
-from llama_retrieval_ext.pipeline.fusion import (
-    Fusion,
-    LegRanking,
-    Unscored,
-    Weights,
-    weights_of,
-)
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored, weights_of
+from llama_retrieval_ext.pipeline.leg_weights import Weights
 
 _SOME_BELOW_ZERO: Final = frozenset(
     {

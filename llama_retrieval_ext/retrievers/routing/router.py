@@ -20,8 +20,9 @@ from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
+from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order

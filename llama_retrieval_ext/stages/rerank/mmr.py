@@ -229,13 +229,13 @@ class MMR(Reranker):
         missing = [hit for hit in bare if hit.node.node_id not in known]
         if missing:
             known.update((yield from text_embeddings(missing, self._model(missing[0]))))
-        asked = query if is_stored else replace(query, embedding=None)
-        question = yield from self._question(asked, hits)
+        own = query if is_stored else replace(query, embedding=None)
+        embedding = yield from self._query_embedding(own, hits)
         vectors = [
             known[hit.node.node_id] if vector is None else vector
             for hit, vector in zip(hits, carried, strict=True)
         ]
-        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
+        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
         return reranked(hits, picks, by="MMR")
 
     def _picks(self, question: Vector, vectors: Sequence[Vector]) -> list[tuple[int, float]]:
@@ -247,7 +247,7 @@ class MMR(Reranker):
             lambda_mult=self.lambda_mult,
         )
 
-    def _question(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
+    def _query_embedding(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
         if query.embedding is not None:
             return query.embedding
         model = self.embed_model or origin_model(hits)
