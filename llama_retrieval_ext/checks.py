@@ -9,6 +9,7 @@ from enum import Enum
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
+from llama_retrieval_ext.arguments import RecordsArguments, record_call
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 
 P = ParamSpec("P")
@@ -149,8 +150,26 @@ def checked_arguments(kind: type[T]) -> type[T]:
     own = vars(kind).get("__init__")
     # A dataclass with slots is made twice, the second time with the constructor of the first.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
-        type.__setattr__(kind, "__init__", checked_call(own))
+        init = recorded_call(own) if issubclass(kind, RecordsArguments) else own
+        type.__setattr__(kind, "__init__", checked_call(init))
     return kind
+
+
+def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
+    """Return the constructor, keeping its arguments for `arguments.arguments_of`.
+
+    Args:
+        init: The ``__init__`` of a class that is a `RecordsArguments`.
+    """
+
+    @wraps(init)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        instance, *rest = args
+        if isinstance(instance, RecordsArguments):
+            record_call(instance, tuple(rest), kwargs)
+        init(*args, **kwargs)
+
+    return call
 
 
 class CheckedArguments:

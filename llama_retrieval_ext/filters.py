@@ -33,6 +33,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import InvalidFilterError
 
 Scalar: TypeAlias = str | int | float
@@ -364,3 +365,19 @@ def _flat(condition: AllOf) -> list[Condition]:
     for part in condition.parts:
         flat.extend(_flat(part) if isinstance(part, AllOf) else [part])
     return flat
+
+
+@value_expression.register
+def _filters_expression(value: MetadataFilters) -> str:
+    parts = f"filters={value_expression(value.filters)}"
+    is_joined = value.condition not in (None, FilterCondition.AND)
+    joined = f", condition={value_expression(value.condition)}" if is_joined else ""
+    return f"MetadataFilters({parts}{joined})"
+
+
+@value_expression.register
+def _filter_expression(value: MetadataFilter) -> str:
+    compared = f"key={value.key!r}, value={value_expression(value.value)}"
+    is_equality = value.operator is FilterOperator.EQ
+    by = "" if is_equality else f", operator={value_expression(value.operator)}"
+    return f"MetadataFilter({compared}{by})"

@@ -1,4 +1,4 @@
-"""What is asked, and on whose behalf: `Query` and `Scope`."""
+"""`Query`, what to search for, and `Scope`, what may be seen."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
@@ -23,8 +24,8 @@ SOURCE_KEY = "file_path"
 
 
 @checked_arguments
-@dataclass(frozen=True, slots=True)
-class Scope:
+@dataclass(frozen=True, slots=True, repr=False)
+class Scope(RecordsArguments):
     """Who may see what: a tenant, some of its knowledge bases, or both.
 
     A scope is trusted: the application sets it from what it knows about the user, never from what a
@@ -63,11 +64,6 @@ class Scope:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
-
-    def __repr__(self) -> str:
-        tenant = [] if self.tenant_id is None else [f"tenant_id={self.tenant_id!r}"]
-        kb_ids = [f"kb_ids={self.kb_ids!r}"] if self.kb_ids else []
-        return f"Scope({', '.join([*tenant, *kb_ids])})"
 
     @property
     def condition(self) -> Condition:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import Contribution, Hit
 
@@ -108,7 +108,7 @@ def _falling(scored: Sequence[tuple[str, float]], ceiling: float) -> list[float]
 _ROUNDING = 1e-6
 
 
-class ScoreKind(Enum):
+class ScoreKind(NamedEnum):
     """The scale of a reranker's scores, which decides what a threshold on them means.
 
     Scores are brought to a common scale document by document, never by the best and worst of a
@@ -147,6 +147,3 @@ class ScoreKind(Enum):
                 )
             return min(max(score, 0.0), 1.0)
         return score
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"

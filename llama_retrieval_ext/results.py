@@ -1,202 +1,20 @@
 """What comes back: `Hit`, its `Contribution`s, and `SearchResult`."""
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
-from operator import add
-from typing import TYPE_CHECKING, Final, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.errors import ScoreError, describe
+from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.query import KB_KEY
+from llama_retrieval_ext.trace import Degradation, Trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-# How many of the best hits an explanation notes.
-_BEST: Final = 5
-
-
-@dataclass(slots=True)
-class Trace:
-    """One step of an answer, with the steps inside it. Filled while the step runs.
-
-    Attributes:
-        name: What ran: a retriever, a leg, a stage.
-        started: Monotonic clock reading at the start, in seconds.
-        duration_s: Seconds it took; None while it runs, or if it was abandoned.
-        count: How many hits came out; None where hits are not what comes out.
-        error: What went wrong, as ``TypeName: message``.
-        notes: What else the step wants to tell, such as the ids of its best hits.
-        children: The steps inside, in the order they were begun.
-        verbose: Whether the step and those inside it note the ids of their best hits.
-    """
-
-    name: str
-    started: float = field(default_factory=time.perf_counter)
-    duration_s: float | None = None
-    count: int | None = None
-    error: str | None = None
-    notes: dict[str, object] = field(default_factory=dict)
-    children: "list[Trace]" = field(default_factory=list)
-    verbose: bool = field(default=False, repr=False)
-
-    def begin(self, name: str) -> "Trace":
-        """A new step inside this one."""
-        child = Trace(name, verbose=self.verbose)
-        self.children.append(child)
-        return child
-
-    def end(self, *, result: object = None, error: BaseException | None = None) -> None:
-        """Close the step, once: what an abandoned leg says later does not count."""
-        if self.duration_s is not None:
-            return
-        self.duration_s = time.perf_counter() - self.started
-        if isinstance(result, list) and all(map(_is_hit, result[:1])):
-            self._note_hits([hit.node_id for hit in result[:_BEST]], len(result))
-        if error is not None:
-            self.error = describe(error)
-
-    def end_legs(self, rankings: Mapping[str, Sequence[str]]) -> None:
-        """Add a finished step for each leg that this step, one request, searched for.
-
-        Args:
-            rankings: Node ids that each leg found, best first, by the name of the leg.
-        """
-        for name, node_ids in rankings.items():
-            leg = self.begin(name)
-            leg.started = self.started
-            leg.end()
-            leg._note_hits(node_ids[:_BEST], len(node_ids))  # noqa: SLF001 - of this class
-
-    def _note_hits(self, best: Sequence[str], count: int) -> None:
-        self.count = count
-        if self.verbose:
-            self.notes["top"] = list(best)
-
-    def snapshot(self) -> "Trace":
-        """A copy that stays as it is, whatever abandoned legs still do."""
-        children = [child.snapshot() for child in list(self.children)]
-        return replace(self, notes=dict(self.notes), children=children)
-
-    def to_dict(self) -> dict[str, object]:
-        """The step and all inside it, as JSON; times in milliseconds from the start of the step."""
-        return self.since(self.started)
-
-    def since(self, origin: float) -> dict[str, object]:
-        """The step as JSON, with times from another step's start."""
-        return {
-            "name": self.name,
-            "start_ms": round((self.started - origin) * 1e3, 3),
-            "duration_ms": None if self.duration_s is None else round(self.duration_s * 1e3, 3),
-            "count": self.count,
-            "error": self.error,
-            "notes": dict(self.notes),
-            "children": [child.since(origin) for child in self.children],
-        }
-
-    def outline(self) -> str:
-        """The steps as an indented tree, a line each."""
-        return "\n".join(self.lines())
-
-    __repr__ = outline
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.results import trace_html  # noqa: PLC0415 - a view
-
-        return trace_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.results import trace_console  # noqa: PLC0415 - a view
-
-        return trace_console(self)
-
-    def lines(self, depth: int = 0) -> Iterator[str]:
-        """The lines of the outline, indented by depth."""
-        took = "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
-        hits = "" if self.count is None else f", {self.count} hits"
-        failed = "" if self.error is None else f", {self.error}"
-        yield f"{'  ' * depth}{self.name}: {took}{hits}{failed}"
-        for child in self.children:
-            yield from child.lines(depth + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Degradation:
-    """A part of the answer that is missing, and why.
-
-    Attributes:
-        where: The leg or stage that was left out, behind the legs it is in: ``outer/inner``.
-        reason: What went wrong there.
-    """
-
-    where: str
-    reason: str
-
-
-# A list that grows, or a count that adds up, when a stage notes more than once.
-DetailValue: TypeAlias = list[object] | int
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """What a stage noted.
-
-    Attributes:
-        path: The legs on the way to the stage.
-        name: Under which it goes.
-        value: A list or a count.
-        is_total: Whether the short name has the sum over all stages, or the outermost's value.
-    """
-
-    path: tuple[str, ...]
-    name: str
-    value: DetailValue
-    is_total: bool = False
-
-
-def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
-    """The details of an answer as `SearchResult` shows them.
-
-    Args:
-        noted: In the order in which it was noted.
-
-    Returns:
-        By its path and name, ``leg/name``, what each stage inside a leg noted. By the name alone,
-        what the outermost stages noted, or the sum over all stages where it is a total; stages
-        equally far out add up in the order of their paths.
-
-    Examples:
-        >>> details_by_path([Detail(("law",), "routes", ["civil"]), Detail((), "routes", ["law"])])
-        {'routes': ['law'], 'law/routes': ['civil']}
-
-    """
-    by_name: dict[str, DetailValue] = {}
-    by_path: dict[str, DetailValue] = {}
-    outermost: dict[str, int] = {}
-    for each in sorted(noted, key=lambda each: (len(each.path), each.path)):
-        depth = len(each.path)
-        if depth == outermost.setdefault(each.name, depth) or each.is_total:
-            _add_to(by_name, each.name, each.value)
-        if each.path:
-            _add_to(by_path, "/".join((*each.path, each.name)), each.value)
-    return {**by_name, **by_path}
-
-
-def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
-    # A new list: a leg that was given up must not write into a finished result.
-    details[name] = add(details[name], value) if name in details else copy(value)
-
-
-def _is_hit(value: object) -> bool:
-    # Nothing that makes a node of a store's lazy hit.
-    return hasattr(value, "node_id") and hasattr(value, "score")
 
 
 # Characters of a hit's text in its `repr`.

@@ -15,15 +15,14 @@ from llama_index.core.schema import (
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import (
     Contribution,
-    Degradation,
     Hit,
     SearchResult,
-    Trace,
     as_hit,
     node_ids,
     ordered,
     score_of,
 )
+from llama_retrieval_ext.trace import Degradation, Trace
 
 
 def hit(node_id: str, score: float | None, source: str = "vector") -> Hit:

@@ -4,7 +4,7 @@ import time
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_retrieval_ext.errors import describe
-from llama_retrieval_ext.results import Trace
+from llama_retrieval_ext.trace import Trace
 
 
 def hits(number: int) -> list[NodeWithScore]:

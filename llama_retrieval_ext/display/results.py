@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, join, table, tag
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, Trace
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.trace import Trace
 
 # How many hits the short form of a result shows, and how much of each text.
 _SHOWN_HITS: Final = 5

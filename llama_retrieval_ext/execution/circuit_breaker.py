@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from llama_retrieval_ext.checks import check_count, check_seconds
+from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.checks import CheckedArguments, check_count, check_seconds
 from llama_retrieval_ext.errors import CircuitOpenError
 
 
-class CircuitBreaker:
+class CircuitBreaker(CheckedArguments, RecordsArguments):
     """Counts failures in a row; opens after some, and lets one call through after a while to see.
 
     The one of a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.

@@ -1,12 +1,12 @@
-"""Where an answer stands: its deadline, what it shares between its legs, and the step it is in.
+"""The context of an answer: its deadline, what its parts share, and the current step of its trace.
 
-A frame lives in a context variable, so that it follows the query through threads, tasks and foreign
+It lives in a context variable, so that it follows the query through threads, tasks and foreign
 retrievers without being passed along.
 """
 
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
@@ -17,9 +17,10 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
-from llama_retrieval_ext.results import Degradation, Detail, DetailValue, Hit, Trace
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace
 
-# What a composite keeps of its time for itself: a share of what is left, and at most so much.
+# The time that a composite keeps for itself: a share of what is left, up to a limit.
 _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
 
@@ -28,14 +29,14 @@ OnPartial: TypeAlias = Callable[[list[Hit]], None]
 
 @dataclass(slots=True)
 class Session:
-    """What all parts of one answer, or of several that are asked for together, share.
+    """What the parts of one answer, or of the answers of one batch, share.
 
     Attributes:
-        embeddings: Of texts, by model.
-        ahead: What was searched for in a batch before any part asked for it, by what it asks.
-        unreached: The errors of what was to be found ahead, or embedded, one for each query that
-            asks for it.
-        degraded: What failed and was left out.
+        embeddings: Embeddings by model and text.
+        prefetch: Results of searches that a batch ran before they were needed, by search.
+        unreached: The errors of the searches and embeddings of a batch, one for each query that
+            needs them.
+        degraded: Parts that failed and were left out.
         details: What stages add to the result.
     """
 
@@ -46,31 +47,31 @@ class Session:
     details: list[Detail] = field(default_factory=list)
 
     def apart(self) -> "Session":
-        """The session of one of several answers: it shares all but what its result says."""
+        """Return the session of one answer of a batch: it shares all but degraded and details."""
         return replace(self, degraded=[], details=[])
 
     def take_unreached(self, key: Hashable) -> Exception | None:
-        """The error of what was to be found ahead, once for each query; None if there is none."""
+        """Return the error of a prefetched search, once for each query; None if there is none."""
         try:
             return self.unreached.get(key, []).pop()
-        except IndexError:  # never failed, or all queries know already
+        except IndexError:  # it never failed, or each query has had the error
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where one part of an answer stands.
+    """The context of one part of an answer.
 
     Attributes:
         session: What it shares with the other parts.
         deadline: Monotonic time at which it must be done; None for no limit.
-        trace: The step it is in; None when nobody asked for a trace.
+        trace: The current step; None when no trace is kept.
+        on_partial: Called with partial results; only by the outermost fusion.
         path: Ids that were entered on the way here.
         legs: Names of the legs on the way here.
-        on_partial: Wants to know what is found on the way; only the outermost fusion tells it.
     """
 
-    session: Session
+    session: Session = field(default_factory=Session)
     deadline: float | None = None
     trace: Trace | None = None
     on_partial: OnPartial | None = None
@@ -78,9 +79,9 @@ class Context:
     legs: tuple[str, ...] = ()
 
     def within(self, timeout_s: float | None) -> "Context":
-        """The frame of a task inside: due in ``timeout_s``, and a little before this one.
+        """Return the context of a task inside: due in ``timeout_s``, and a little before this one.
 
-        The little is for making an answer of what the tasks gave; without it, a composite whose leg
+        The spare time is for combining the results of the tasks; without it, a composite whose leg
         hangs until the query's deadline would itself be late, at every level.
         """
         now = time.monotonic()
@@ -91,35 +92,37 @@ class Context:
         return replace(self, deadline=min(limits)) if limits else self
 
     def remaining_s(self) -> float | None:
-        """Seconds left, never below 0; None for no limit."""
+        """Return the seconds left, never below 0; None for no limit."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def check_time(self) -> None:
-        """Nothing, while there is time.
-
-        Raises:
-            DeadlineExceededError: The deadline has passed.
-        """
+        """Raise `DeadlineExceededError` if the deadline has passed."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise DeadlineExceededError("the time of the query ran out")
 
 
-_frame: ContextVar[Context | None] = ContextVar("llama_retrieval_ext_frame", default=None)
+_context: ContextVar[Context | None] = ContextVar("llama_retrieval_ext_context", default=None)
 
 
-def current_context() -> Context | None:
-    """The frame of the answer being worked on here; None outside one."""
-    return _frame.get()
+def current_context() -> Context:
+    """Return the context of the current answer; outside of one, a new context."""
+    return _context.get() or Context()
 
 
 @contextmanager
-def entered(frame: Context) -> Generator[Context]:
-    """Make a frame the current one for a while."""
-    token = _frame.set(frame)
+def entered(context: Context) -> Generator[Context]:
+    """Make a context the current one for the ``with`` block."""
+    token = _context.set(context)
     try:
-        yield frame
+        yield context
     finally:
-        _frame.reset(token)
+        _context.reset(token)
+
+
+def in_answer() -> AbstractContextManager[Context]:
+    """Enter a new context unless there is a current one."""
+    context = _context.get()
+    return entered(Context()) if context is None else nullcontext(context)
 
 
 _dispatcher = get_dispatcher(__name__)
@@ -149,49 +152,48 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
         where: The leg or stage; the legs on the way to it are put before it.
         reason: What went wrong there.
     """
-    told = reason if isinstance(reason, str) else describe(reason)
-    frame = current_context()
-    if frame is not None:
-        where = "/".join((*frame.legs, where))
-        frame.session.degraded.append(Degradation(where, told))
-    _dispatcher.event(RetrievalDegradedEvent(where=where, reason=told))
+    text = reason if isinstance(reason, str) else describe(reason)
+    context = current_context()
+    path = "/".join((*context.legs, where))
+    context.session.degraded.append(Degradation(path, text))
+    _dispatcher.event(RetrievalDegradedEvent(where=path, reason=text))
 
 
 T = TypeVar("T")
 
 
 def call(effect: Call[T]) -> Plan[T]:
-    """The plan that is one call."""
+    """Return the plan that is one call."""
     value: T = yield effect
     return value
 
 
 def note_legs(rankings: Mapping[str, Sequence[str]]) -> None:
-    """Put what each leg of one request found into the trace, where one is kept.
+    """Add the rankings of the legs of one request to the trace, if one is kept.
 
     Args:
         rankings: Node ids, best first, by the name of the leg.
     """
-    frame = current_context()
-    if frame is not None and frame.trace is not None:
-        frame.trace.end_legs(rankings)
+    trace = current_context().trace
+    if trace is not None:
+        trace.end_legs(rankings)
 
 
-def step(name: str, plan: Plan[T], *, tells: bool = False) -> Plan[T]:
-    """The same plan as a step of the trace, where one is kept.
+def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
+    """Return the same plan as a step of the trace, if one is kept.
 
     Args:
-        name: What it is called in the trace.
+        part: A stage, which the trace shows by its ``repr``, or a name.
         plan: What runs.
-        tells: Whether what it finds on its way is told, as a retriever's is; not a stage's.
+        reports: Whether its partial results are reported, as a retriever's are; not a stage's.
     """
-    frame = current_context()
-    if frame is None or frame.trace is None:
+    context = current_context()
+    if context.trace is None:
         return (yield from plan)
-    trace = frame.trace.begin(name)
+    trace = context.trace.begin(part if isinstance(part, str) else repr(part))
     try:
-        on_partial = frame.on_partial if tells else None
-        with entered(replace(frame, trace=trace, on_partial=on_partial)):
+        on_partial = context.on_partial if reports else None
+        with entered(replace(context, trace=trace, on_partial=on_partial)):
             value = yield from plan
     except BaseException as error:
         trace.end(error=error)
@@ -201,14 +203,13 @@ def step(name: str, plan: Plan[T], *, tells: bool = False) -> Plan[T]:
 
 
 def note_details(*, is_total: bool = False, **values: DetailValue) -> None:
-    """Add to the details of the current answer; what one stage notes twice adds up.
+    """Add to the details of the current answer; repeated notes of one stage add up.
 
     Args:
         is_total: Whether the short name has the sum over all stages, or the outermost's value.
         values: Lists or counts, by name.
     """
-    frame = current_context()
-    if frame is not None:
-        frame.session.details.extend(
-            Detail(frame.legs, name, value, is_total) for name, value in values.items()
-        )
+    context = current_context()
+    context.session.details.extend(
+        Detail(context.legs, name, value, is_total) for name, value in values.items()
+    )

@@ -1,9 +1,8 @@
-"""Carries out plans: `run` with threads, `arun` on an event loop.
+"""Executes plans: `run` with threads, `arun` on an event loop.
 
-Threads for legs: as many as are busy, and never in the way of the interpreter's exit.
-
-The pools of ``concurrent.futures`` do not fit: a bounded one deadlocks when composites nest, one
-leg that hangs takes a worker for good, and the interpreter waits for it at exit.
+The threads come from an unbounded pool of daemon threads. The pools of ``concurrent.futures`` do
+not fit: a bounded one deadlocks when composites nest, one leg that hangs occupies a worker for
+good, and the interpreter waits for it at exit.
 """
 
 import asyncio
@@ -20,40 +19,34 @@ from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
-from llama_retrieval_ext.execution.context import Context, Session, current_context, entered
+from llama_retrieval_ext.execution.context import Context, current_context, entered, in_answer
 from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
 
 
 def run(plan: Plan[T]) -> T:
-    """The result of a plan, on this thread and, for what runs side by side, on others.
+    """Return the result of a plan, on this thread and, for tasks side by side, on others.
 
     Works anywhere: in a script, in a thread, inside a running event loop (which it blocks
     meanwhile).
     """
-    frame = current_context()
-    if frame is not None:
-        return _drive(plan, frame)
-    with entered(Context(Session())) as frame:
-        return _drive(plan, frame)
+    with in_answer():
+        return _drive(plan)
 
 
 async def arun(plan: Plan[T]) -> T:
-    """The result of a plan, on the running event loop, which it never blocks."""
-    frame = current_context()
-    if frame is not None:
-        return await _adrive(plan, frame)
-    with entered(Context(Session())) as frame:
-        return await _adrive(plan, frame)
+    """Return the result of a plan, on the running event loop, which it never blocks."""
+    with in_answer():
+        return await _adrive(plan)
 
 
-def _drive(plan: Plan[T], frame: Context) -> T:
+def _drive(plan: Plan[T]) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = _perform(effect, current_context() or frame)
+                answer = _perform(effect, current_context())
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -62,12 +55,12 @@ def _drive(plan: Plan[T], frame: Context) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-async def _adrive(plan: Plan[T], frame: Context) -> T:
+async def _adrive(plan: Plan[T]) -> T:
     try:
         effect = next(plan)
         while True:
             try:
-                answer = await _aperform(effect, current_context() or frame)
+                answer = await _aperform(effect, current_context())
             except BaseException as error:  # noqa: BLE001 - the plan decides what it means
                 effect = plan.throw(error)
             else:
@@ -76,34 +69,34 @@ async def _adrive(plan: Plan[T], frame: Context) -> T:
         return stop.value  # type: ignore[no-any-return]  # Any in every generator
 
 
-def _perform(effect: Effect, frame: Context) -> object:
+def _perform(effect: Effect, context: Context) -> object:
     if isinstance(effect, Call):
-        frame.check_time()
+        context.check_time()
         return effect.function()
     if isinstance(effect, Sleep):
-        time.sleep(_affordable(effect, frame))
+        time.sleep(_affordable(effect, context))
         return None
-    return _together(effect, frame)
+    return _together(effect, context)
 
 
-async def _aperform(effect: Effect, frame: Context) -> object:
+async def _aperform(effect: Effect, context: Context) -> object:
     if isinstance(effect, Call):
-        frame.check_time()
+        context.check_time()
         if effect.coroutine is not None:
             return await effect.coroutine()
         return await asyncio.wrap_future(pool.submit(_in_context(effect.function)))
     if isinstance(effect, Sleep):
-        await asyncio.sleep(_affordable(effect, frame))
+        await asyncio.sleep(_affordable(effect, context))
         return None
-    return await _atogether(effect, frame)
+    return await _atogether(effect, context)
 
 
-def _together(effect: Together, frame: Context) -> list[Outcome[Any]]:
+def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
     # Without time limits the last task needs no thread of its own. A thread cannot be stopped: one
     # that is late is left to itself.
-    steps = _steps(effect.tasks, frame)
+    steps = _steps(effect.tasks, context)
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
-    if any(step.frame.deadline is not None for step in steps):
+    if any(step.context.deadline is not None for step in steps):
         futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
         ended = {step: step.outcome_of(futures[place]) for place, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
@@ -117,8 +110,8 @@ def _together(effect: Together, frame: Context) -> list[Outcome[Any]]:
     return [mine or future.result() for mine, future in zip(taken, futures, strict=True)] + outcomes
 
 
-async def _atogether(effect: Together, frame: Context) -> list[Outcome[Any]]:
-    steps = _steps(effect.tasks, frame)
+async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
+    steps = _steps(effect.tasks, context)
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
         ended = {
@@ -131,51 +124,51 @@ async def _atogether(effect: Together, frame: Context) -> list[Outcome[Any]]:
 
 
 class _Step:
-    """A task on its way: with its own deadline and its own step in the trace."""
+    """A running task, with its own deadline and its own step in the trace."""
 
-    __slots__ = ("by_query", "frame", "task")
+    __slots__ = ("by_query", "context", "task")
 
-    def __init__(self, task: Task[Any], frame: Context) -> None:
-        trace = None if frame.trace is None else frame.trace.begin(task.name)
-        left = frame.remaining_s()
+    def __init__(self, task: Task[Any], context: Context) -> None:
+        trace = None if context.trace is None else context.trace.begin(task.name)
+        left = context.remaining_s()
         # Whether the query's time is up before the task's own.
         self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
         self.task = task
-        path = frame.path if task.enters is None else frame.path | {task.enters}
-        legs = frame.legs if task.leg is None else (*frame.legs, task.leg)
-        self.frame = replace(
-            frame.within(task.timeout_s), trace=trace, on_partial=None, path=path, legs=legs
+        path = context.path if task.enters is None else context.path | {task.enters}
+        legs = context.legs if task.leg is None else (*context.legs, task.leg)
+        self.context = replace(
+            context.within(task.timeout_s), trace=trace, on_partial=None, path=path, legs=legs
         )
 
     def run(self) -> Outcome[Any]:
-        with entered(self.frame):
+        with entered(self.context):
             try:
-                return self._ended(Outcome(_drive(self.task.plan, self.frame)))
+                return self._ended(Outcome(_drive(self.task.plan)))
             except asyncio.CancelledError as error:
                 return self._cancelled(error)
             except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
                 return self._ended(Outcome(error=error))
 
     async def arun(self) -> Outcome[Any]:
-        with entered(self.frame):
+        with entered(self.context):
             try:
-                return self._ended(Outcome(await _adrive(self.task.plan, self.frame)))
+                return self._ended(Outcome(await _adrive(self.task.plan)))
             except Exception as error:  # noqa: BLE001 - an outcome carries it to the plan
                 return self._ended(Outcome(error=error))
 
     def outcome_of(self, future: "Future[Outcome[Any]]") -> Outcome[Any]:
-        wait_for_futures([future], timeout=self.frame.remaining_s())
+        wait_for_futures([future], timeout=self.context.remaining_s())
         return future.result() if future.done() else self._late()
 
     async def aoutcome_of(self, task: "asyncio.Task[Outcome[Any]]") -> Outcome[Any]:
-        await asyncio.wait([task], timeout=self.frame.remaining_s())
+        await asyncio.wait([task], timeout=self.context.remaining_s())
         if not task.done():
             return self._late()
         # Who cancels the query ends the wait above: this comes from inside the task.
         return self._cancelled() if task.cancelled() else task.result()
 
     def _cancelled(self, cause: BaseException | None = None) -> Outcome[Any]:
-        error = ExecutionError(f"{self.task.name!r} was cancelled, and not by who asked it")
+        error = ExecutionError(f"{self.task.name!r} was cancelled from inside")
         error.__cause__ = cause
         return self._ended(Outcome(error=error))
 
@@ -187,34 +180,34 @@ class _Step:
     def _ended(self, outcome: Outcome[Any]) -> Outcome[Any]:
         if isinstance(outcome.error, DeadlineExceededError):
             outcome.error.by_query = self.by_query
-        if self.frame.trace is not None:
-            self.frame.trace.end(result=outcome.value, error=outcome.error)
+        if self.context.trace is not None:
+            self.context.trace.end(result=outcome.value, error=outcome.error)
         return outcome
 
 
-def _steps(tasks: Sequence[Task[Any]], frame: Context) -> list[_Step]:
-    return [_Step(task, frame) for task in tasks]
+def _steps(tasks: Sequence[Task[Any]], context: Context) -> list[_Step]:
+    return [_Step(task, context) for task in tasks]
 
 
 def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
     """Steps with their places, soonest due first: so each is called late when it is, not later."""
 
     def due(placed: tuple[int, _Step]) -> float:
-        deadline = placed[1].frame.deadline
+        deadline = placed[1].context.deadline
         return math.inf if deadline is None else deadline
 
     return sorted(enumerate(steps), key=due)
 
 
-def _affordable(sleep: Sleep, frame: Context) -> float:
-    remaining = frame.remaining_s()
+def _affordable(sleep: Sleep, context: Context) -> float:
+    remaining = context.remaining_s()
     return sleep.seconds if remaining is None else min(sleep.seconds, remaining)
 
 
 def _in_context(function: Callable[[], T]) -> Callable[[], T]:
-    """The function in a copy of the current context, which traces and spans need."""
-    context = copy_context()
-    return lambda: context.run(function)
+    """Return the function, run in a copy of the context variables, for traces and spans."""
+    variables = copy_context()
+    return lambda: variables.run(function)
 
 
 _Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]

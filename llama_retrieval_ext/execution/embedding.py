@@ -19,7 +19,7 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
     Args:
         query: An embedding it carries is used as it is. Several embedding texts give their mean, as
             in LlamaIndex.
-        model: The embedding model of the store that is asked.
+        model: The embedding model of the store.
 
     Returns:
         The embedding, in the model's dimension.
@@ -54,7 +54,7 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
 
     Args:
         queries: Those with an embedding of their own are left out.
-        model: The embedding model of the store that is asked.
+        model: The embedding model of the store.
 
     Returns:
         The texts that could not be embedded.
@@ -62,11 +62,9 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
     texts = Counter(
         text for query in queries if query.embedding is None for text in query.embedding_strs
     )
-    frame = current_context()
-    if frame is None:
-        return set()
+    session = current_context().session
     if len(texts) >= _WORTH_A_BATCH and isinstance(model, EmbedsQueriesTogether):
-        yield from _embed_batch(tuple(texts), model, frame.session)
+        yield from _embed_batch(tuple(texts), model, session)
         return set()
     tasks = [Task("embedding", embed_text(text, model)) for text in texts]
     outcomes: list[Outcome[list[float]]] = yield Together(tasks)
@@ -74,7 +72,7 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
     for (text, times), outcome in zip(texts.items(), outcomes, strict=True):
         if isinstance(outcome.error, Exception):
             failed.add(text)
-            known = frame.session.unreached.setdefault((id(model), text), [])
+            known = session.unreached.setdefault((id(model), text), [])
             known.extend([outcome.error] * times)
     return failed
 
@@ -95,12 +93,9 @@ def _embed_batch(
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """The plan for a text's embedding as a query, shared by all legs with this model."""
     call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
-    frame = current_context()
-    if frame is None:
-        vector: list[float] = yield call
-        return vector
+    session = current_context().session
     key = (id(model), text)  # not its name: two models of one name may differ in all else
-    error = frame.session.take_unreached(key)
+    error = session.take_unreached(key)
     if error is not None:
         raise error
-    return (yield from frame.session.embeddings.get(key, lambda: call))
+    return (yield from session.embeddings.get(key, lambda: call))

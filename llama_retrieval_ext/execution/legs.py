@@ -1,17 +1,15 @@
-"""Legs, the named children of composites; `ask` runs them and lives with those that fail."""
+"""Legs, the named children of composites; `ask` runs them and leaves out those that fail."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from inspect import unwrap
 from threading import Lock
 from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import (
     check_count,
     check_seconds,
@@ -35,14 +33,11 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import call, current_context, note_degraded
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
-from llama_retrieval_ext.execution.embedding import embed
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
-from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Origin, as_hit, finite_score, with_origin
 
 T = TypeVar("T")
 
@@ -60,8 +55,8 @@ MISTAKES = (
 
 
 @checked_arguments
-@dataclass(frozen=True, slots=True, eq=False)
-class Leg:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Leg(RecordsArguments):
     """A named child of a composite, and how far its failures matter.
 
     A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
@@ -71,12 +66,12 @@ class Leg:
         name: What it is called in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
         weight: Its weight in a fusion that takes weights; finite, not negative.
-        top_k: How many hits to ask it for; None for its own number. A foreign retriever always
-            gives its own.
+        top_k: How many hits to request; None for its own number. A retriever of another package
+            always returns its own number.
         timeout_s: Seconds it may take; None for as long as the query may.
         required: Whether the query fails when it does. Otherwise it is left out, and the answer is
             degraded.
-        retries: How many more times it is asked after a failure, within ``timeout_s``.
+        retries: How many more times it is called after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
         breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
             for 30 s unless another is given.
@@ -131,13 +126,14 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One leg with the query it is asked.
+    """A request to a leg.
 
     Attributes:
         leg: The leg.
-        query: What it is asked.
+        query: The query.
         top_k: How many hits, if not the leg's own number.
-        failure: The error of a part of its work that was attempted before; it is then not asked.
+        failure: The error of a part of its work that was attempted before; the leg then fails
+            without being called.
     """
 
     leg: Leg
@@ -155,24 +151,25 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Answers], None] | None = None,
 ) -> Plan[Answers]:
-    """The plan that puts queries to legs, all at the same time.
+    """Return the plan that sends requests to legs, all at the same time.
 
     Args:
-        asks: Which leg is asked what.
-        min_success: How many legs must answer, an empty answer included. A leg that is asked
-            several queries has answered when it has answered one.
+        asks: The requests.
+        min_success: How many legs must answer, an empty answer included. A leg that gets several
+            queries has answered when it has answered one.
         on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
-            Without it what a single leg finds on its way is told; several would talk at once.
+            Without it the partial results of a single leg are reported; those of several would
+            interleave.
 
     Returns:
-        One ranking an ask, in their order; None for a leg that was left out.
+        One ranking per request, in their order; None for a leg that was left out.
 
     Raises:
         TooFewLegsError: Fewer than ``min_success`` answered.
     """
     outcomes = yield from _outcomes(asks, on_answer)
     for each, outcome in zip(asks, outcomes, strict=True):
-        _tell_breaker(each.leg, outcome.error)
+        _update_breaker(each.leg, outcome.error)
     answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
     errors = {
         each.leg.name: outcome.error
@@ -187,23 +184,33 @@ def ask(
     return answers
 
 
-def attempt(leg: Leg, name: str, plan: Callable[[], Plan[T]]) -> Plan[Outcome[T]]:
-    """The plan for a part of a leg's work, within its timeout, its retries and its breaker.
+def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
+    """The plan for a part of a leg's work, which must not fail the rest of it.
 
     Args:
-        leg: The leg.
-        name: What the part is called in the trace.
-        plan: Makes the plan of the part, once for each try.
+        leg: The name of the leg.
+        part: What the part is called in the trace.
+        plan: The plan of the part.
+        breaker: The circuit breaker of the leg.
 
     Returns:
-        How it ended. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
+        The outcome. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
     """
-    tries = _attempts(leg, plan)
-    (outcome,) = yield Together([Task(name, tries, leg.timeout_s, leg=leg.name)])
-    if outcome.error is None:
-        leg.breaker.succeeded()
-    ended: Outcome[T] = outcome
-    return ended
+    guarded = _guarded(leg, plan, breaker)
+    outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
+    if outcomes[0].error is None:
+        breaker.succeeded()
+    return outcomes[0]
+
+
+def _guarded(leg: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[T]:
+    breaker.check()
+    try:
+        return (yield from plan)
+    except Exception as error:
+        if not isinstance(error, (*MISTAKES, CircuitOpenError)):
+            error.add_note(f"in leg {leg!r}")
+        raise
 
 
 def _check_enough(
@@ -212,14 +219,14 @@ def _check_enough(
     errors: Mapping[str, BaseException],
     min_success: int,
 ) -> None:
-    """Nothing, if enough legs answered; by name, as a fan-out asks each several times."""
+    """Raise if too few legs answered; by name, as a fan-out calls each several times."""
     legs = {each.leg.name for each in asks}
     if len(answered) >= min(min_success, len(legs)):
         return
     causes = {name: error for name, error in errors.items() if name not in answered}
-    told = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
+    reasons = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
     raise TooFewLegsError(
-        f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({told})",
+        f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({reasons})",
         causes,
     ) from next(iter(causes.values()))
 
@@ -228,13 +235,13 @@ def _outcomes(
     asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     plans = [_answer(each) for each in asks]
-    frame = current_context()
+    on_partial = current_context().on_partial
     if on_answer is not None:
-        with WhileOpen(on_answer) as tell:
-            return (yield from _together(asks, _reported(plans, tell)))
-    if len(asks) == 1 and frame is not None and frame.on_partial is not None:
-        with WhileOpen(frame.on_partial) as tell_partial:
-            return (yield from _together(asks, [reporting(plan, tell_partial) for plan in plans]))
+        with WhileOpen(on_answer) as report:
+            return (yield from _together(asks, _reported(plans, report)))
+    if len(asks) == 1 and on_partial is not None:
+        with WhileOpen(on_partial) as report_partial:
+            return (yield from _together(asks, [reporting(plan, report_partial) for plan in plans]))
     return (yield from _together(asks, plans))
 
 
@@ -273,15 +280,14 @@ def _attempts(leg: Leg, plan: Callable[[], Plan[T]]) -> Plan[T]:
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_context()
-    left = None if frame is None else frame.remaining_s()
+    left = current_context().remaining_s()
     return left is None or pause_s < left
 
 
 def _reported(
     plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], None]
 ) -> list[Plan[list[NodeWithScore]]]:
-    """The same plans; each tells what all of them have found when it is done."""
+    """The same plans; each reports the answers of all of them when it is done."""
     answers: Answers = [None] * len(plans)
     lock = Lock()
 
@@ -297,7 +303,7 @@ def _reported(
     return [reporting(place, plan) for place, plan in enumerate(plans)]
 
 
-def _tell_breaker(leg: Leg, error: BaseException | None) -> None:
+def _update_breaker(leg: Leg, error: BaseException | None) -> None:
     if error is None:
         leg.breaker.succeeded()
     elif isinstance(error, DeadlineExceededError) and error.by_query:
@@ -313,128 +319,3 @@ def _settled(this: Ask, outcome: Outcome[list[NodeWithScore]]) -> list[NodeWithS
         raise outcome.error
     note_degraded(this.leg.name, outcome.error)
     return None
-
-
-class HonoursQuery:
-    """Marks a retriever that honours a query's filters, scope and number of hits."""
-
-
-def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
-    """The same retriever, if it is one.
-
-    Args:
-        retriever: Ours or any other LlamaIndex retriever.
-        what: What the argument is called.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
-    instead = "pass a LlamaIndex retriever; an index has as_retriever()"
-    return of_type(retriever, BaseRetriever, what, instead=instead)
-
-
-def retrieval(
-    retriever: BaseRetriever, query: Query, *, top_k: int | None = None
-) -> Plan[list[NodeWithScore]]:
-    """The plan that asks a retriever.
-
-    A foreign retriever knows nothing of scope and filters: what it returns is checked here, and
-    hits that do not belong are dropped and reported as degraded. Where its async way does not work,
-    as that of a store with a blocking client only, it answers in a thread.
-
-    Args:
-        retriever: Ours or any other LlamaIndex retriever.
-        query: What to ask it.
-        top_k: How many hits to ask for; a foreign retriever always gives its own number.
-
-    Raises:
-        ScoreError: A foreign retriever gives a score that is no finite number.
-    """
-    if isinstance(retriever, HonoursQuery):
-        own = query.for_child(top_k=top_k)
-        hits: list[NodeWithScore] = yield Call(
-            lambda: retriever.retrieve(own), lambda: retriever.aretrieve(own)
-        )
-        return hits
-    embedding = yield from _shared_embedding(retriever, query)
-    # Without partial results: its parts know no scope either, and several may report at once.
-    found = yield from reporting(call(_call(retriever, query, embedding)), None)
-    for hit in found:
-        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
-            finite_score(hit.node.node_id, hit.score)
-    seen = visible(found, query, type(retriever).__name__)
-    if isinstance(retriever, VectorIndexRetriever):
-        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
-        return [with_origin(as_hit(hit), origin) for hit in seen]
-    return seen
-
-
-def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
-    """The embedding that LlamaIndex's vector retriever needs, shared by all legs with its model."""
-    if (
-        query.embedding is not None
-        or not query.embedding_strs
-        or not isinstance(retriever, VectorIndexRetriever)
-        or not _is_unchanged(retriever)
-        or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
-    ):
-        return query.embedding
-    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - as above
-
-
-def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
-    """Whether it retrieves as LlamaIndex's does; a subclass may embed something else."""
-    # Instrumentation wraps methods anew at each access.
-    return all(
-        unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
-        for name in ("_retrieve", "_aretrieve")
-    )
-
-
-def _call(
-    retriever: BaseRetriever, query: Query, embedding: list[float] | None
-) -> Call[list[NodeWithScore]]:
-    def blocking() -> list[NodeWithScore]:
-        return retriever.retrieve(_bundle(query, embedding))
-
-    def attempt() -> Awaitable[list[NodeWithScore]]:
-        return retriever.aretrieve(_bundle(query, embedding))
-
-    if not _has_async(retriever):
-        return Call(blocking)
-    return Call(blocking, lambda: awaited_or_in_thread(attempt, blocking))
-
-
-def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
-    """A copy for one call: LlamaIndex's vector retriever writes its embedding into what it gets."""
-    return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
-
-
-def _has_async(retriever: BaseRetriever) -> bool:
-    # LlamaIndex's own defaults only call the blocking way, on the loop.
-    if isinstance(retriever, VectorIndexRetriever):
-        store = retriever._vector_store  # noqa: SLF001 - it has no public name
-        if type(store).aquery is BasePydanticVectorStore.aquery:
-            return False
-    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - as above
-
-
-def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
-    """The hits within the query's scope and filters; what is dropped degrades the answer.
-
-    Args:
-        hits: From something that knows neither.
-        query: What they answer.
-        name: Who found them.
-    """
-    condition = query.condition
-    if condition is None:
-        return hits
-    seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(seen) < len(hits):
-        note_degraded(
-            name,
-            f"{len(hits) - len(seen)} of {len(hits)} hits were outside the query's scope or "
-            f"filters, which {name} does not know; they were dropped",
-        )
-    return seen

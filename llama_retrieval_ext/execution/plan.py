@@ -121,3 +121,13 @@ class Outcome(Generic[T_co]):
 Effect: TypeAlias = Call[Any] | Sleep | Together
 # What an effect answers depends on the effect, which a generator's send type cannot say.
 Plan: TypeAlias = Generator[Effect, Any, T_co]
+
+
+def finished(value: U) -> Plan[U]:
+    """Return the plan whose result is known already.
+
+    Args:
+        value: The result.
+    """
+    yield from ()
+    return value

@@ -1,4 +1,4 @@
-"""Work that is wanted more than once in an answer and done once."""
+"""One computation for all parts of an answer that need its result."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class _AbandonedError(Exception):
-    """The one who was at it gave up; somebody else may try."""
+    """The computation was cancelled or late; another request may start it again."""
 
 
 class _StuckError(Exception):
-    """Waiting would block the very event loop that the one who is at it needs."""
+    """Waiting would block the event loop that the computation needs."""
 
 
 class SingleFlight:
-    """Results by key; who asks for one in the making waits for it. Failures are not kept."""
+    """Results by key; concurrent requests wait for one computation. Failures are not kept."""
 
     __slots__ = ("_lock", "_values")
 
@@ -30,11 +30,11 @@ class SingleFlight:
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
-        """The plan for the value of a key: made once, however many legs ask for it at a time.
+        """Return the plan for the value of a key, computed once however many legs request it.
 
         Args:
             key: What identifies the value.
-            make: The call that makes it.
+            make: Returns the call that computes it.
         """
         while True:
             with self._lock:
@@ -53,11 +53,11 @@ class SingleFlight:
         return (yield from self._make(key, mine, make()))
 
     def keep(self, key: Hashable, value: object) -> None:
-        """Have a value under a key, unless there is one, or one in the making.
+        """Keep a value under a key, unless there is one, or one being computed.
 
         Args:
             key: What identifies the value.
-            value: Made with others, by a plan that asked for all of them.
+            value: The value, computed in a batch.
         """
         with self._lock:
             if key not in self._values:
@@ -77,7 +77,7 @@ class SingleFlight:
 
 
 class _Value(Generic[T]):
-    """A value in the making."""
+    """A value that is being computed."""
 
     __slots__ = ("_loop", "future")
 

@@ -1,4 +1,4 @@
-"""Runs something that reports on its way, and yields the reports as they come."""
+"""Runs work that reports partial results, and yields the reports as they come."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,7 +17,7 @@ Report = Callable[[T], None]
 
 
 def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
-    """What the work reports, as it is reported, and last what it returns.
+    """Yield what the work reports, as it is reported, and last what it returns.
 
     Args:
         work: Runs in a thread, in a copy of this context; gets the function to report by.
@@ -50,50 +50,50 @@ async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]
 
 
 class WhileOpen(Generic[T]):
-    """Tells what it is told, until its ``with`` block ends: a late leg's thread lives on.
+    """Passes values on until its ``with`` block ends: a late leg's thread lives on.
 
     Args:
-        tell: Called by one thread at a time; None for nobody.
+        report: Called by one thread at a time; None for nobody.
 
     Examples:
-        >>> with WhileOpen(print) as tell:
-        ...     tell("in time")
+        >>> with WhileOpen(print) as report:
+        ...     report("in time")
         in time
-        >>> tell("too late")
+        >>> report("too late")
 
     """
 
-    __slots__ = ("_lock", "_tell")
+    __slots__ = ("_lock", "_report")
 
-    def __init__(self, tell: Callable[[T], None] | None) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[T], None] | None) -> None:
+        self._report = report
         self._lock = Lock()
 
-    def __call__(self, told: T) -> None:
-        """Tell it, if anybody still listens."""
+    def __call__(self, value: T) -> None:
+        """Pass the value on, unless the block has ended."""
         with self._lock:
-            if self._tell is not None:
-                self._tell(told)
+            if self._report is not None:
+                self._report(value)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._tell = None
+            self._report = None
 
 
 def reporting(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
-    """The same plan; what it finds on its way is told here, and nowhere else.
+    """Return the same plan, with its partial results reported to ``on_partial`` alone.
 
-    A task of its own is not heard unless it is made so: those beside it would talk at once.
+    The tasks of a plan report nothing unless they are wrapped: those side by side would interleave.
 
     Args:
         plan: What runs.
-        on_partial: Who is told; None for nobody.
+        on_partial: Called with partial results; None for nobody.
     """
-    frame = current_context()
-    if frame is None or frame.on_partial is on_partial:
+    context = current_context()
+    if context.on_partial is on_partial:
         return (yield from plan)
-    with entered(replace(frame, on_partial=on_partial)):
+    with entered(replace(context, on_partial=on_partial)):
         return (yield from plan)

@@ -1,16 +1,13 @@
 """Borda count: each leg votes with points for rank."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from llama_retrieval_ext.formulas.scores import sum_of_legs, weighted_legs
 
 
 def borda_count(
-    rankings: Sequence[Sequence[str]],
-    *,
-    weights: Sequence[float] | None = None,
-    candidates: Iterable[str] | None = None,
+    rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None
 ) -> dict[str, float]:
     r"""Fuse rankings by the weighted sum of Borda points.
 
@@ -26,8 +23,6 @@ def borda_count(
             ranked, the ids after it move up.
         weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
             A leg of weight 0 is left out, also from the candidates.
-        candidates: Every id that is voted on; None for the ids in any leg that counts. With the
-            ids in any of several legs, the result for one of them is what that leg gives.
 
     Returns:
         Points of every candidate; in ``(0, sum(weights) * c]``, higher is better.
@@ -45,14 +40,25 @@ def borda_count(
         {'a': 4.5, 'b': 5.0, 'c': 2.5}
 
     """
+    return sum_of_legs(borda_shares(rankings, weights=weights))
+
+
+def borda_shares(
+    rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """The points that each leg that counts gives to every candidate, as in `borda_count`.
+
+    Examples:
+        >>> borda_shares([["a", "b"], ["b"]])
+        [{'a': 2.0, 'b': 1.0}, {'a': 1.0, 'b': 2.0}]
+
+    """
     legs = [
         (list(dict.fromkeys(ranking)), weight)
         for ranking, weight in weighted_legs(rankings, weights=weights)
     ]
-    if candidates is None:
-        candidates = chain.from_iterable(ranking for ranking, _ in legs)
-    voted_on = list(dict.fromkeys(candidates))
-    return sum_of_legs([_points(ranking, voted_on, weight=weight) for ranking, weight in legs])
+    candidates = list(dict.fromkeys(chain.from_iterable(ranking for ranking, _ in legs)))
+    return [_points(ranking, candidates, weight=weight) for ranking, weight in legs]
 
 
 def _points(

@@ -36,11 +36,41 @@ def comb_max(
         {'a': 0.9, 'b': -0.5}
 
     """
-    best: dict[str, float] = {}
-    for leg, weight in weighted_legs(scores, weights=weights):
+    for leg, _ in weighted_legs(scores, weights=weights):
         check_scores(leg)
-        for node_id, score in leg.items():
-            weighted = weight * score
-            if node_id not in best or weighted > best[node_id]:
-                best[node_id] = weighted
+    return best_of_legs(comb_max_shares(scores, weights=weights))
+
+
+def comb_max_shares(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """The weighted scores of each leg that counts, with the arguments of `comb_max`.
+
+    The scores are not checked: a normalisation has done that.
+
+    Examples:
+        >>> comb_max_shares([{"a": 0.5}, {"a": 0.9}], weights=[2, 1])
+        [{'a': 1.0}, {'a': 0.9}]
+
+    """
+    legs = weighted_legs(scores, weights=weights)
+    return [{node_id: weight * score for node_id, score in leg.items()} for leg, weight in legs]
+
+
+def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The best share of every id.
+
+    Args:
+        shares: One mapping a leg, as `comb_max_shares` returns them.
+
+    Examples:
+        >>> best_of_legs([{"a": 1.0}, {"a": 0.9, "b": -1.0}])
+        {'a': 1.0, 'b': -1.0}
+
+    """
+    best: dict[str, float] = {}
+    for leg in shares:
+        for node_id, share in leg.items():
+            if node_id not in best or share > best[node_id]:
+                best[node_id] = share
     return best

@@ -39,14 +39,46 @@ def comb_mnz(
         {'a': 1.0, 'b': 2.5}
 
     """
+    for leg, _ in weighted_legs(scores, weights=weights):
+        check_scores(leg)
+    return sum_times_count(comb_mnz_shares(scores, weights=weights))
+
+
+def comb_mnz_shares(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """The weighted scores of each leg that counts, with the arguments of `comb_mnz`.
+
+    That the scores are finite is not checked: a normalisation has done that.
+
+    Raises:
+        ScoreError: A score is negative.
+
+    Examples:
+        >>> comb_mnz_shares([{"a": 1.0, "b": 0.5}, {"b": 0.75}], weights=[2, 1])
+        [{'a': 2.0, 'b': 1.0}, {'b': 0.75}]
+
+    """
     legs = weighted_legs(scores, weights=weights)
-    found_by = Counter(chain.from_iterable(leg for leg, _ in legs))
-    total = sum_of_legs([_shares(leg, weight=weight) for leg, weight in legs])
-    return {node_id: found_by[node_id] * score for node_id, score in total.items()}
+    return [_shares(leg, weight=weight) for leg, weight in legs]
+
+
+def sum_times_count(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of the shares of every id times their number.
+
+    Args:
+        shares: One mapping a leg, as `comb_mnz_shares` returns them.
+
+    Examples:
+        >>> sum_times_count([{"a": 1.0, "b": 0.5}, {"b": 0.75}])
+        {'a': 1.0, 'b': 2.5}
+
+    """
+    found_by = Counter(chain.from_iterable(shares))
+    return {node_id: found_by[node_id] * score for node_id, score in sum_of_legs(shares).items()}
 
 
 def _shares(leg: Mapping[str, float], *, weight: float) -> dict[str, float]:
-    check_scores(leg)
     for node_id, score in leg.items():
         if score < 0.0:
             raise ScoreError(

@@ -3,9 +3,9 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import partial
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.scores import LARGEST, check_scores
 
@@ -233,10 +233,28 @@ def z_score(scores: Mapping[str, float]) -> dict[str, float]:
     return {node_id: gap / norm * root_n for node_id, gap in distance.items()}
 
 
+def unchanged(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores as they are.
+
+    Args:
+        scores: Raw score of every id, in any finite range.
+
+    Raises:
+        ScoreError: A score is None or not finite.
+
+    Examples:
+        >>> unchanged({"a": 3.0})
+        {'a': 3.0}
+
+    """
+    check_scores(scores)
+    return dict(scores)
+
+
 Scores = Mapping[str, float]
 
 
-class Normalisation(Enum):
+class Normalisation(NamedEnum):
     """A scale for the scores of one leg; each is a formula of ``formulas.normalise``.
 
     ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
@@ -259,12 +277,9 @@ class Normalisation(Enum):
         """The scores on the new scale; higher is still better."""
         return _FORMULAS[self](scores)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
 
 _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
-    Normalisation.NONE: dict,
+    Normalisation.NONE: unchanged,
     Normalisation.MIN_MAX: min_max,
     Normalisation.Z_SCORE: z_score,
     Normalisation.DISTRIBUTION_BASED: distribution_based,

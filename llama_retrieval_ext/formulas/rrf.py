@@ -42,9 +42,22 @@ def reciprocal_rank_fusion(
         {'a': 0.5, 'b': 1.8333333333333333}
 
     """
+    return sum_of_legs(reciprocal_rank_shares(rankings, k=k, weights=weights))
+
+
+def reciprocal_rank_shares(
+    rankings: Sequence[Sequence[str]], *, k: float = 60.0, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """What each leg that counts adds to the scores of `reciprocal_rank_fusion`, with its arguments.
+
+    Examples:
+        >>> reciprocal_rank_shares([["a", "b"], ["b"]], k=1)
+        [{'a': 0.5, 'b': 0.3333333333333333}, {'b': 0.5}]
+
+    """
     _check_k(k)
     legs = weighted_legs(rankings, weights=weights)
-    return sum_of_legs([_shares(ranking, k=k, weight=weight) for ranking, weight in legs])
+    return [_shares(ranking, k=k, weight=weight) for ranking, weight in legs]
 
 
 def _shares(ranking: Sequence[str], *, k: float, weight: float) -> dict[str, float]:

@@ -7,10 +7,7 @@ from llama_retrieval_ext.formulas.scores import check_scores, sum_of_legs, weigh
 
 
 def weighted_sum(
-    scores: Sequence[Mapping[str, float]],
-    *,
-    weights: Sequence[float] | None = None,
-    total: float | None = None,
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
 ) -> dict[str, float]:
     r"""Fuse scores by their convex combination.
 
@@ -23,8 +20,6 @@ def weighted_sum(
         scores: One mapping per leg, id to score, on a common scale; higher is better.
         weights: One per leg, finite and 0 or more; only their proportions matter. None weighs all
             alike. A leg of weight 0 is left out.
-        total: What the weights are parts of; None for their sum. With the sum of the weights of
-            several legs, the result for one of them is what that leg gives to the sum of all.
 
     Returns:
         Fused score of every id in any leg that counts; for scores in ``[0, 1]`` in ``[0, 1]``.
@@ -44,31 +39,44 @@ def weighted_sum(
         {'a': 0.75, 'b': 0.625}
 
     """
+    for leg, _ in weighted_legs(scores, weights=weights):
+        check_scores(leg)
+    return sum_of_legs(weighted_sum_shares(scores, weights=weights))
+
+
+def weighted_sum_shares(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """What each leg that counts adds to the scores of `weighted_sum`, with its arguments.
+
+    The scores are not checked: a normalisation has done that.
+
+    Examples:
+        >>> weighted_sum_shares([{"a": 1.0, "b": 0.5}, {"b": 1.0}], weights=[3, 1])
+        [{'a': 0.75, 'b': 0.375}, {'b': 0.25}]
+
+    """
     legs = weighted_legs(scores, weights=weights)
-    parts = proportions([weight for _, weight in legs], total=total)
-    pairs = zip(legs, parts, strict=True)
-    return sum_of_legs([_shares(leg, weight=part) for (leg, _), part in pairs])
+    parts = proportions([weight for _, weight in legs])
+    return [
+        {node_id: part * score for node_id, score in leg.items()}
+        for (leg, _), part in zip(legs, parts, strict=True)
+    ]
 
 
-def proportions(weights: Sequence[float], *, total: float | None = None) -> list[float]:
+def proportions(weights: Sequence[float]) -> list[float]:
     """Each weight as a part of them all.
 
     Args:
         weights: Of the legs that count: finite and above 0.
-        total: What they are parts of; None for their sum.
 
     Returns:
-        One number a weight, in ``(0, 1]``; parts of their sum add up to 1.
+        One number a weight, in ``(0, 1]``; they add up to 1.
 
     Examples:
         >>> proportions([3, 1])
         [0.75, 0.25]
 
     """
-    whole = math.fsum(weights) if total is None else total
+    whole = math.fsum(weights)
     return [weight / whole for weight in weights]
-
-
-def _shares(leg: Mapping[str, float], *, weight: float) -> dict[str, float]:
-    check_scores(leg)
-    return {node_id: weight * score for node_id, score in leg.items()}

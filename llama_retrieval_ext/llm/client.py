@@ -55,7 +55,7 @@ class AnswerCache:
             self._said.move_to_end(key)
             return self._said[key]
 
-    def asked(
+    def get(
         self,
         key: Hashable,
         call: Callable[[], Call[CompletionResponse]],
@@ -177,15 +177,14 @@ class LLMWriter:
         return late or isinstance(error, CircuitOpenError)
 
     def _limit_s(self) -> float:
-        frame = current_context()
-        left_s = None if frame is None else frame.remaining_s()
+        left_s = current_context().remaining_s()
         return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
 
     def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:
         said = self.cache.known(key)
         if said is None:
             self.breaker.check()
-            said = yield from self.cache.asked(
+            said = yield from self.cache.get(
                 key, lambda: self._call(prompt), keep=lambda text: bool(read(text))
             )
             self.breaker.succeeded()
@@ -197,9 +196,6 @@ class LLMWriter:
             lambda: llm.complete(prompt, formatted=False, **options),
             (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
         )
-
-    def __repr__(self) -> str:
-        return type(self.llm).__name__
 
 
 def has_async(llm: LLM) -> bool:

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
+from llama_retrieval_ext.arguments import arguments_of, value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, check_min_success
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
+from llama_retrieval_ext.pipeline.leg_weights import check_min_success
 from llama_retrieval_ext.pipeline.stages import FanOut, Operand, Rewrite
-from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.pipeline.tree import name_of
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unfused(Operand):
     """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
 
@@ -85,7 +87,7 @@ def branches(
     min_success: int | None = None,
     **named: BaseRetriever | Leg,
 ) -> Branches:
-    """Retrievers side by side; the way to begin with two foreign ones, and to name legs.
+    """Return retrievers side by side; needed for two of another package, and to name legs.
 
     A leg that fails is left out of the answer, which is then marked degraded. With
     ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too
@@ -124,15 +126,16 @@ def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
 
 def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:
     """Legs as an expression: with ``|``, or with `branches` where something would be lost."""
-    inside = [expression(leg.retriever) for leg in legs]
     enough = [] if min_success is None else [f"min_success={min_success}"]
-    if not any(chosen_names(legs)):
+    is_plain = all(arguments_of(leg).keys() == {"name", "retriever"} for leg in legs)
+    if is_plain and not any(chosen_names(legs)):
+        inside = [value_expression(leg.retriever) for leg in legs]
         return f"branches({', '.join([*inside, *enough])})" if enough else f"({' | '.join(inside)})"
-    if all(leg.name.isidentifier() for leg in legs):
-        named = (f"{leg.name}={text}" for leg, text in zip(legs, inside, strict=True))
+    if is_plain and all(leg.name.isidentifier() for leg in legs):
+        inside = [f"{leg.name}={value_expression(leg.retriever)}" for leg in legs]
     else:
-        named = (f"Leg({leg.name!r}, {text})" for leg, text in zip(legs, inside, strict=True))
-    return f"branches({', '.join([*named, *enough])})"
+        inside = [repr(leg) for leg in legs]
+    return f"branches({', '.join([*inside, *enough])})"
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:

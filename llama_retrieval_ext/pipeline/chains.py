@@ -27,7 +27,7 @@ from llama_retrieval_ext.reordering import in_order, with_score
 from llama_retrieval_ext.results import Hit, as_hit, ordered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RewriteChain(Rewrite):
     """Rewrites one after the other."""
 
@@ -41,7 +41,7 @@ class RewriteChain(Rewrite):
         return " >> ".join(map(repr, self.stages))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FanOutChain(FanOut):
     """Rewrites, and then a fan-out."""
 
@@ -64,7 +64,7 @@ class FanOutChain(FanOut):
         return " >> ".join(map(repr, (*self.rewrites, self.fan)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RefineChain(Refine):
     """Refinements one after the other."""
 
@@ -87,7 +87,7 @@ class RefineChain(Refine):
         """The plan for the ranking after all of them."""
         ranking = list(hits)
         for stage in self.stages:
-            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+            ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
 
     def __repr__(self) -> str:

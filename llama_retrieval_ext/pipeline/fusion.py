@@ -4,17 +4,18 @@ import inspect
 import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.arguments import NamedEnum
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.scores import LARGEST, ranked, sum_of_legs, weighted_legs
+from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
+from llama_retrieval_ext.pipeline.leg_weights import Weights, check_weights, resolved_weights
 from llama_retrieval_ext.pipeline.stages import (
     Operand,
     Refine,
@@ -27,7 +28,6 @@ from llama_retrieval_ext.results import (
     Contribution,
     Hit,
     as_hit,
-    finite_score,
     origin_of,
     with_origin,
     with_path_of,
@@ -36,10 +36,8 @@ from llama_retrieval_ext.results import (
 # By so much hits without a score are apart: too little to count beside any score.
 _LEAST: Final = 1e-200
 
-Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
-
-class Unscored(Enum):
+class Unscored(NamedEnum):
     """What a fusion by scores does with a hit that has none, as some retrievers return.
 
     It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
@@ -49,9 +47,6 @@ class Unscored(Enum):
     REFUSE = "refuse"
     LEAVE_OUT = "leave_out"
     ZERO = "zero"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +69,9 @@ class LegRanking:
         Raises:
             ScoreError: One is not finite, or None and to be refused.
         """
-        refused = unscored is Unscored.REFUSE
-        scores = {
-            node_id: finite_score(node_id, score)
-            for node_id, score in self.hits.items()
-            if refused or score is not None
-        }
+        if unscored is Unscored.REFUSE:
+            return normalise.apply(self.hits)  # type: ignore[arg-type]  # which refuses None
+        scores = {node_id: score for node_id, score in self.hits.items() if score is not None}
         scaled = normalise.apply(scores)
         if unscored is Unscored.ZERO and len(scores) < len(self.hits):
             without = [node_id for node_id in self.hits if node_id not in scores]
@@ -87,6 +79,11 @@ class LegRanking:
             shares = (_LEAST * number for number in behind)
             return {**dict(zip(without, shares, strict=True)), **scaled}
         return scaled
+
+
+def weights_of(legs: Sequence[LegRanking]) -> list[float]:
+    """Return the weight of each leg."""
+    return [leg.weight for leg in legs]
 
 
 class FusedId(NamedTuple):
@@ -210,16 +207,13 @@ class Fusion(Operand, ABC):
             own = [own.get(name, 1.0) for name in names]
         return resolved_weights(own, names, ())
 
-    def __repr__(self) -> str:
-        return concise_repr(self) if is_dataclass(self) else super().__repr__()
-
     def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
         from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
 
         return then(self, other)  # type: ignore[return-value]  # by the table there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FusionChain(Operand):
     """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
 
@@ -235,110 +229,7 @@ class FusionChain(Operand):
         return then(self, other)  # type: ignore[return-value]  # by the table there
 
     def __repr__(self) -> str:
-        return " >> ".join(repr(stage) for stage in (self.fusion, *self.refines))
-
-
-def concise_repr(stage: Fusion) -> str:
-    """The expression that makes the stage, without the arguments that are None."""
-    given = {each.name: getattr(stage, each.name) for each in fields(stage) if each.init}  # type: ignore[arg-type]
-    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-    return f"{type(stage).__name__}({arguments})"
-
-
-def check_weights(weights: Weights) -> None:
-    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
-
-    Args:
-        weights: By leg name, or in the order of the legs; None for none.
-
-    Raises:
-        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
-            By name all may be 0: there may be other legs.
-    """
-    if weights is None:
-        return
-    if not isinstance(weights, Mapping | list | tuple):
-        raise ConfigurationError(
-            f"weights must be a mapping by leg name or a list in the order of the legs, "
-            f"got {weights!r}"
-        )
-    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
-    for leg, weight in named:
-        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
-            which = (
-                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
-            )
-            raise ConfigurationError(
-                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
-            )
-    if weights and not isinstance(weights, Mapping) and not any(weights):
-        raise ConfigurationError(
-            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
-        )
-
-
-def resolved_weights(
-    weights: Weights, names: Sequence[str], defaults: Iterable[float]
-) -> dict[str, float]:
-    """The weight of every leg by name.
-
-    Args:
-        weights: By name, where missing ones keep their default, or one a leg in their order.
-        names: The legs.
-        defaults: Their own weights, used where ``weights`` says nothing.
-
-    Raises:
-        ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
-    """
-    check_weights(weights)
-    if weights is None:
-        found = list(defaults)
-    elif isinstance(weights, Mapping):
-        unknown = sorted(set(weights) - set(names))
-        if unknown:
-            raise ConfigurationError(
-                f"weights name {', '.join(map(repr, unknown))}, which is no leg; "
-                f"the legs are {', '.join(map(repr, names))}"
-            )
-        pairs = zip(names, defaults, strict=True)
-        found = [weights.get(name, default) for name, default in pairs]
-    else:
-        found = list(weights)
-    weighted_legs(names, weights=found)
-    return dict(zip(names, map(float, found), strict=True))
-
-
-def resolved_min_success(own: int | None, fusion: Fusion, *, legs: int) -> int:
-    """How many legs must answer: what their composite says, or its fusion, or else 1.
-
-    Args:
-        own: What the composite says; None for nothing.
-        fusion: Its fusion.
-        legs: How many legs it has.
-
-    Raises:
-        ConfigurationError: Both say it, and differently, or there are not so many legs.
-    """
-    if own is not None and fusion.min_success not in (None, own):
-        raise ConfigurationError(
-            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
-            "once"
-        )
-    least = fusion.min_success if own is None else own
-    return 1 if least is None else check_min_success(least, legs=legs)
-
-
-def check_min_success(min_success: int, *, legs: int) -> int:
-    """The same number, if so many legs can answer.
-
-    Raises:
-        ConfigurationError: It is negative, or above the number of legs.
-    """
-    if check_count(min_success, "min_success", least=0) > legs:
-        raise ConfigurationError(
-            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
-        )
-    return min_success
+        return " >> ".join(map(repr, (self.fusion, *self.refines)))
 
 
 def _counted(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -10,10 +9,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
-from llama_retrieval_ext.execution.legs import MISTAKES, retrieval
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered
@@ -32,7 +33,7 @@ def target_hits(
     Args:
         id_: What the index node calls it; the source of its hits.
         target: A plain node has no score.
-        query: What it is asked.
+        query: The query.
         template: Text of the node made of a query engine's answer.
         sources: Where to note what that answer draws on.
 
@@ -44,7 +45,7 @@ def target_hits(
         return [as_hit(hit, source=id_) for hit in found]
     if isinstance(target, BaseQueryEngine):
         # A copy, as it may be written to, and without an embedding of who knows which model.
-        response = yield _asked(target, replace(query.for_child(), embedding=None))
+        response = yield _query_call(target, replace(query.for_child(), embedding=None))
         answer = _answer(id_, response, query, template)
         sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
         return [answer]
@@ -56,12 +57,12 @@ def target_hits(
     return [as_hit(hit, source=id_)] if visible else []
 
 
-def place(id_: str, target: Target) -> str:
-    """What tells one target from another: the same id may mean something else elsewhere."""
+def entry_id(id_: str, target: Target) -> str:
+    """Return the id of a target; the same node id may mean something else elsewhere."""
     return f"{id_}@{id(target):x}"
 
 
-def _asked(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # one of LlamaIndex's responses
+def _query_call(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # a LlamaIndex response
     # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
     blocks = (
         isinstance(engine, CustomQueryEngine)
@@ -83,7 +84,7 @@ def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noq
     return Hit(node=node, source=id_)
 
 
-class ScorePolicy(Enum):
+class ScorePolicy(NamedEnum):
     """The score of what an index node led to, from the index node's and its own.
 
     Where it has none of its own, as a plain node, that of the index node counts.
@@ -111,7 +112,7 @@ class Resolver:
 
     What is wrong does not fail the query: an id that leads nowhere, a circle, or a budget that is
     used up leaves the index node as it is, and the answer is marked degraded. What several index
-    nodes stand for is asked once, wherever they stand. Siblings are asked together.
+    nodes stand for is called once, wherever they stand. Siblings are called together.
 
     Attributes:
         lookup: What an index node stands for.
@@ -145,8 +146,9 @@ class Resolver:
 
         Args:
             hits: The ranking.
-            query: What the hits answer; what they lead to is asked the same.
-            inside: `place` of what the hits came from: an index node that leads there is a circle.
+            query: What the hits answer; what they lead to gets the same.
+            inside: `entry_id`s of the sources of the hits: an index node that leads there is a
+                circle.
             sources: Gets what the answers of query engines draw on.
         """
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
@@ -176,7 +178,7 @@ class _Walk:
     """One query's way through the index nodes, depth by depth.
 
     Depth by depth, because then it is the same whoever answers first, and because however densely
-    targets lead to each other, each is asked once and followed from few places.
+    targets lead to each other, each is called once and followed from few nodes.
     """
 
     def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
@@ -189,8 +191,7 @@ class _Walk:
 
     def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
         """The plan for what is found at the end of every way."""
-        frame = current_context()
-        path = frozenset(inside) | (frozenset[str]() if frame is None else frame.path)
+        path = frozenset(inside) | current_context().path
         level, depth = [_Reached(hit, path) for hit in hits], 0
         while level:
             doors: dict[str, _Entry] = {}
@@ -211,7 +212,7 @@ class _Walk:
         if not isinstance(node, IndexNode):
             return None
         target = self.limits.lookup(node)
-        where = place(node.index_id, target)
+        where = entry_id(node.index_id, target)
         reason = self._obstacle(where, target, reached, depth)
         if not reason and where not in doors and len(doors) >= self.limits.max_fan_out:
             reason = f"is beyond max_fan_out={self.limits.max_fan_out}"

@@ -3,13 +3,13 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, TypeGuard
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseComponent, NodeWithScore
 
+from llama_retrieval_ext.arguments import function_name, value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, unique_legs
@@ -18,7 +18,6 @@ from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, RefineFunction, Rewrite
-from llama_retrieval_ext.pipeline.tree import expression
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 
@@ -271,15 +270,13 @@ def instead(kinds: tuple[str | None, str | None], left: object, right: object) -
         left_side=side(left),
         right_side=side(right),
         name=name,
-        inside=expression(inside),
+        inside=value_expression(inside),
     )
 
 
 def written(part: object) -> str:
-    """The part as it is written in a pipeline; of a leg, only its name and retriever."""
-    if isinstance(part, Leg):
-        return f"Leg({part.name!r}, {expression(part.retriever)})"
-    return expression(part)
+    """The part as it is written in a pipeline."""
+    return value_expression(part)
 
 
 def grouped(part: object) -> str:
@@ -338,15 +335,7 @@ class FunctionStage(Refine):
         return self.function(query, hits)
 
     def __repr__(self) -> str:
-        return name_of_function(self.function)
-
-
-def name_of_function(function: Callable[..., object]) -> str:
-    """The name of a function, of a partial one that of the function inside."""
-    if isinstance(function, partial):
-        return name_of_function(function.func)
-    name: object = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else repr(function)
+        return function_name(self.function)
 
 
 def _count_arguments(function: Callable[..., Any]) -> int:
@@ -363,7 +352,7 @@ def _count_arguments(function: Callable[..., Any]) -> int:
         return _QUERY_AND_HITS
     if named or len(positional) not in {_HITS_ALONE, _QUERY_AND_HITS}:
         raise CompositionError(
-            f"the function {name_of_function(function)}{inspect.signature(function)} cannot be a "
+            f"the function {function_name(function)}{inspect.signature(function)} cannot be a "
             "stage; a function behind a retriever takes (query, hits) or (hits)"
         )
     return len(positional)

@@ -1,4 +1,4 @@
-"""A retriever with what happens before and behind it."""
+"""`Pipeline`, a retriever between its stages, and `FusionRetriever`, fused legs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,16 +8,19 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
-from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask, check_retriever, retrieval
+from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
+from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
-from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
@@ -28,11 +31,11 @@ PIPELINE: Final = "pipeline"
 class Pipeline(Retriever):
     """What ``rewrite >> retriever >> refine`` gives: a retriever between its stages.
 
-    The retriever gets the rewritten query; refining stages get the one that was asked. ``top_k`` of
+    The retriever gets the rewritten query; refining stages get the original one. ``top_k`` of
     a query cuts the result at the very end: the stages before it see all that the retriever found.
 
     Args:
-        source: The retriever inside; ours or a foreign one.
+        source: The retriever inside; ours or any other LlamaIndex retriever.
         rewrites: What happens to the query, in this order.
         refines: What happens to the ranking, in this order.
         top_k: How many hits to return when the query does not say; None for all.
@@ -72,18 +75,22 @@ class Pipeline(Retriever):
     @property
     def is_plain(self) -> bool:
         """Whether it is its stages and nothing else: no limit, filter, scope or name of its own."""
-        own = (self.top_k, self.filters, self.scope)
-        return self.name == PIPELINE and not self.requires_scope and own == (None, None, None)
+        return self._is_unnamed and not self.requires_scope and self.scope is None
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether its stages are all that its constructor got."""
+        return self.name == PIPELINE and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner), tells=True
+            name_of(self.source), retrieval(self.source, inner), reports=True
         )
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         for stage in self.refines:
-            hits = yield from step(repr(stage), refined(stage, query, hits))
-        if any(hit.score is None for hit in hits):  # a foreign retriever need not give any
+            hits = yield from step(stage, refined(stage, query, hits))
+        if any(hit.score is None for hit in hits):  # LlamaIndex does not require any
             hits = in_order(hits)
         return hits[: query.top_k]
 
@@ -94,14 +101,16 @@ class Pipeline(Retriever):
             yield from prefetch(self.source, children)
 
     def _expression(self) -> str:
-        return " >> ".join(map(expression, (*self.rewrites, self.source, *self.refines)))
+        if type(self) is not Pipeline or not self._is_unnamed:
+            return super()._expression()
+        return " >> ".join(map(value_expression, (*self.rewrites, self.source, *self.refines)))
 
 
 FUSION: Final = "fusion"
 
 
 class FusionRetriever(Retriever):
-    """What ``(a | b) >> RRF()`` gives: the legs are asked together and their rankings fused.
+    """What ``(a | b) >> RRF()`` gives: the legs run together and their rankings are fused.
 
     A leg that fails is left out and the answer marked degraded, unless the leg is required.
 
@@ -170,9 +179,12 @@ class FusionRetriever(Retriever):
     @property
     def is_plain(self) -> bool:
         """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
-        own = (self.top_k, self.filters, self.scope)
-        named = self.name != FUSION or self.requires_scope
-        return not named and own == (None, None, None)
+        return self._is_unnamed and not self.requires_scope and self.scope is None
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether legs and fusion are all that its constructor got."""
+        return self.name == FUSION and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)
@@ -182,7 +194,7 @@ class FusionRetriever(Retriever):
             for leg in self.legs
             if self.weights[leg.name] > 0
         }
-        weights = {name: self.weights[asked.leg.name] for name, asked in asks.items()}
+        weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
 
         def fused(answers: Answers) -> list[Hit]:
             rankings = {
@@ -192,8 +204,7 @@ class FusionRetriever(Retriever):
             }
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        frame = current_context()
-        tell = None if frame is None else frame.on_partial
+        tell = current_context().on_partial
         answers = yield from ask(
             list(asks.values()),
             min_success=self.min_success,
@@ -207,19 +218,19 @@ class FusionRetriever(Retriever):
         if self.branches.rewrites or self.branches.fan_out is not None:
             return
         for_legs = [self._for_children(query) for query in self._answerable(queries)]
-        asked = [
+        active = [
             leg
             for leg in self.legs
             if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
         ]
         plans = [
             prefetch(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
-            for leg in asked
+            for leg in active
         ]
-        yield Together([Task(leg.name, plan) for leg, plan in zip(asked, plans, strict=True)])
+        yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
 
     def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        """A place for subclasses to tell what each leg was asked and found."""
+        """Called with the requests and answers of the legs; for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)
@@ -229,6 +240,8 @@ class FusionRetriever(Retriever):
         return (yield from fanned_out(changed, self.branches.fan_out))
 
     def _expression(self) -> str:
+        if type(self) is not FusionRetriever or not self._is_unnamed:
+            return super()._expression()
         return f"{self.branches!r} >> {self.fusion!r}"
 
 
@@ -241,9 +254,9 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
         if isinstance(source, Pipeline) and not all(each.keeps_order for each in source.refines):
             *rest, last = source.refines
             stages = (*source.rewrites, source.source, *rest)
-            before.append(" >> ".join(map(expression, stages)))
+            before.append(" >> ".join(map(value_expression, stages)))
         else:
-            before.append(expression(source))
+            before.append(value_expression(source))
     if last is not None:
         raise CompositionError(
             f"a fusion needs rankings that are best first, which {last!r} leaves; put it behind "
@@ -256,11 +269,11 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
 
 
 def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """The plan for what a child is sure to need for several queries; nothing for a foreign one.
+    """Return the plan for what a child is sure to need; of another package's, nothing.
 
     Args:
         retriever: The child.
-        queries: As it will be asked.
+        queries: As the child will get them.
     """
     if isinstance(retriever, Retriever) and queries:
         yield from retriever.prefetch(queries)

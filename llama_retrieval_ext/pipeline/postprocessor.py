@@ -8,18 +8,19 @@ from llama_index.core.postprocessor import LLMRerank, LongContextReorder, Struct
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.arguments import call_expression, handle_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.legs import visible
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_ids
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Postprocessed(Refine):
     """Any LlamaIndex postprocessor: rerankers, filters, metadata replacement, ...
 
@@ -142,7 +143,9 @@ class Postprocessed(Refine):
         return type(self.postprocessor).__name__
 
     def __repr__(self) -> str:
-        return f"{self._name}()"
+        if self.score_kind is ScoreKind.UNKNOWN:  # it is written without the stage around it
+            return handle_expression(self.postprocessor)
+        return call_expression(self)
 
 
 def _own(hit: Hit) -> NodeWithScore:

@@ -16,10 +16,10 @@ from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
 from llama_retrieval_ext.execution.context import OnPartial, current_context
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.legs import HonoursQuery
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
+from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.streaming import astream, reporting, stream
-from llama_retrieval_ext.filters import describe_filters, parse_filters
+from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
@@ -31,7 +31,7 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
-from llama_retrieval_ext.pipeline.tree import Shaped, bound_expression, children_of
+from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
@@ -52,18 +52,18 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
     `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
 
-    A composite asks its children for their own number of hits, or for the ``top_k`` of the query
+    A composite requests from its children their own number of hits, or the ``top_k`` of the query
     where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
 
     ``retrieve`` and ``aretrieve`` are LlamaIndex's own, behind a check of the query: LlamaIndex
     would refuse None with pydantic's ``ValidationError``.
 
-    A subclass says in `_plan` what it needs, and is then run by threads or on an event loop.
+    A subclass defines `_plan`; the threaded and the asyncio driver both run it.
 
     Args:
         top_k: How many hits to return when the query does not say, at least 1; None for all.
         filters: Conditions on metadata that every hit satisfies; a query can only add to them.
-        scope: Who is asking; a query can only narrow it.
+        scope: The scope that bounds every query; a query can only narrow it.
         name: What the retriever is called in traces, contributions and ``Hit.source``.
         callback_manager: LlamaIndex's, for applications that still use one.
 
@@ -138,7 +138,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Args:
             query: Text, ``QueryBundle`` or `Query`.
             filters: Further conditions on metadata, for this call.
-            scope: Who is asking, for this call; narrows what the retriever is bound to.
+            scope: The scope of this call; it narrows the retriever's own.
             top_k: How many hits, for this call.
             timeout_s: Seconds for the whole answer.
             context: For the application's own stages.
@@ -146,10 +146,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Returns:
             The hits that ``retrieve`` gives, the degraded parts, and the trace.
         """
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, asked)
+        return searched(self, bound)
 
     @checked_call
     async def asearch(
@@ -163,10 +163,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
         """`search` without blocking the event loop."""
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await asearched(self, asked)
+        return await asearched(self, bound)
 
     @checked_call
     def explain(
@@ -183,10 +183,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         The ids of these are in its ``notes["top"]``. Takes the arguments of `search`.
         """
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, asked, verbose=True)
+        return searched(self, bound, verbose=True)
 
     @checked_call
     async def aexplain(
@@ -200,30 +200,30 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
         """`explain` without blocking the event loop."""
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await asearched(self, asked, verbose=True)
+        return await asearched(self, bound, verbose=True)
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
-        """Answers that get better: the fused ranking after each leg, and last the whole answer.
+        """Yield partial results: the fused ranking after each leg, and last the whole answer.
 
-        The rankings on the way come from the outermost fusion, before anything refines them, or one
-        after another from those that are asked in turn. What runs inside a leg or a foreign
-        retriever is not told.
+        Partial rankings come from the outermost fusion, before refinement, or one after another
+        from retrievers that run in turn. Nothing inside a leg or another package's retriever
+        reports any.
         """
-        asked = Query.of(query)
-        top_k = asked.top_k or self.top_k
+        bound = Query.of(query)
+        top_k = bound.top_k or self.top_k
         return stream(
-            lambda report: searched(self, asked, on_partial=_telling(report, asked, top_k))
+            lambda report: searched(self, bound, on_partial=_reporting_to(report, bound, top_k))
         )
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
-        asked = Query.of(query)
-        top_k = asked.top_k or self.top_k
+        bound = Query.of(query)
+        top_k = bound.top_k or self.top_k
         return astream(
-            lambda report: asearched(self, asked, on_partial=_telling(report, asked, top_k))
+            lambda report: asearched(self, bound, on_partial=_reporting_to(report, bound, top_k))
         )
 
     def retrieve_many(
@@ -244,7 +244,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         Raises:
             ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
             Exception: The error of the first query that failed, once those beside it are done; its
-                notes name the query. Queries after these are not asked.
+                notes name the query. Queries after these do not run.
         """
         return run(answers(self, queries, retrieval_of, at_once=at_once))
 
@@ -278,16 +278,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return await arun(answers(self, queries, search_of, at_once=at_once))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """A plan that asks in a batch for what each of several queries is sure to need.
+        """Return a plan that runs in a batch what each of several queries is sure to need.
 
-        It leaves what it finds where the searches of the queries look for it. Subclasses know what
-        is sure to be needed; by default nothing is.
+        The searches of the queries then find the results in the session. By default nothing runs;
+        subclasses know what is sure to be needed.
 
         Args:
             queries: As they come to this retriever.
         """
         del queries
-        yield from ()
+        return finished(None)
 
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
@@ -338,16 +338,21 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.timeout_s is None:
             hits = yield from self._plan(query)
         else:
-            frame = current_context()
-            plan = reporting(self._plan(query), None if frame is None else frame.on_partial)
+            plan = reporting(self._plan(query), current_context().on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
-        if self.object_map or not self.children:  # children have followed theirs
-            hits = yield from Resolver(self._object_of).resolve(hits, query)
-            hits = hits[: query.top_k]
+        if any(isinstance(hit.node, IndexNode) for hit in hits):
+            hits = yield from self._resolved(hits, query)
         if self._verbose:
             _log.info("%s found %d hits for %r", self.name, len(hits), query.query_str)
         return list(hits)
+
+    def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
+        """The ranking without the index nodes that lead somewhere, unless children did that."""
+        if self.children and not self.object_map:
+            return hits
+        resolved = yield from Resolver(self._object_of).resolve(hits, query)
+        return resolved[: query.top_k]
 
     def _object_of(self, node: IndexNode) -> Target:
         found: Target = node.obj or self.object_map.get(node.index_id)
@@ -370,7 +375,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def _bound(self, query: Query) -> Query:
         own = self.top_k and max(self.top_k, query.at_least or 0)
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
-        bound.at_least = query.top_k or query.at_least  # what was asked for, not this one's default
+        bound.at_least = query.top_k or query.at_least  # the caller\'s number
         return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
@@ -385,13 +390,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: for their own number of hits, or for more if asked.
+        """The query as it goes to children: for their own number of hits, or the caller's if more.
 
         An embedding that the caller brought stays only where a single embedding model is in use: it
         must not reach a leg with another.
         """
         child = query.for_child()
-        if query.embedding is not None and len(_embed_models(self)) > 1:
+        if query.embedding is not None and len(embed_models_of(self)) > 1:
             child.embedding = None
         return child
 
@@ -410,34 +415,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         return beside(other, self)
 
-    @property
-    def label(self) -> str:
-        """What it is, without its children, its scope and its filters."""
-        has_own_repr = type(self).__repr__ is not Retriever.__repr__
-        return repr(self) if has_own_repr else self._expression()
 
-    @property
-    def binding(self) -> list[str]:
-        """Its scope and filters, as arguments."""
-        return [
-            *([] if self.scope is None else [f"scope={self.scope!r}"]),
-            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
-        ]
-
-    def _expression(self) -> str:
-        """How it is written, without its scope and filters."""
-        return f"{type(self).__name__}(top_k={self.top_k})"
-
-    def __repr__(self) -> str:
-        return bound_expression(self._expression(), self)
-
-
-def _telling(report: Callable[[SearchResult], None], query: Query, top_k: int | None) -> OnPartial:
+def _reporting_to(
+    report: Callable[[SearchResult], None], query: Query, top_k: int | None
+) -> OnPartial:
     return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
-
-
-def _embed_models(retriever: object) -> set[int]:
-    # LlamaIndex's vector retrievers keep theirs in a private attribute.
-    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
-    below = [_embed_models(child) for child in children_of(retriever)]
-    return set().union(*below, set() if own is None else {id(own)})

@@ -24,7 +24,8 @@ from llama_retrieval_ext.execution.context import (
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, Trace, as_hit, details_by_path
+from llama_retrieval_ext.results import SearchResult, as_hit
+from llama_retrieval_ext.trace import Trace, details_by_path
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -93,9 +94,8 @@ def _frame(
     verbose: bool = False,  # noqa: FBT001, FBT002 - private
     on_partial: OnPartial | None = None,
 ) -> Context:
-    outer = current_context()
-    deadline = None if outer is None else outer.deadline
-    return Context(session, deadline, Trace(name_of(retriever), verbose=verbose), on_partial)
+    trace = Trace(name_of(retriever), verbose=verbose)
+    return Context(session, current_context().deadline, trace, on_partial)
 
 
 def _failed(
@@ -135,7 +135,7 @@ def answers(
     """The plan for what a retriever gives for each of several queries, in their order.
 
     Args:
-        retriever: Who is asked.
+        retriever: The retriever.
         queries: Texts, ``QueryBundle``s or `Query`s.
         request: Makes the call for one query.
         at_once: How many are worked on side by side.
@@ -159,10 +159,9 @@ def answers(
             yield Together([Task(retriever.name, prefetch)])
         tasks = [Task(retriever.name, call(request(retriever, query))) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
-        frame = current_context()
-        if frame is not None:
-            frame.session.prefetch.clear()  # of many queries it would be all that they found
-            frame.session.unreached.clear()
+        session = current_context().session
+        session.prefetch.clear()  # of many queries it would be all that they found
+        session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
                 outcome.error.add_note(f"in query {number} of {len(queries)}")
@@ -177,8 +176,7 @@ def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWith
 
 def search_of(retriever: "Retriever", query: QueryType) -> Call[SearchResult]:
     """The call for the result of one query, which has its error too."""
-    frame = current_context()
-    session = Session() if frame is None else frame.session.apart()
+    session = current_context().session.apart()
     return Call(
         lambda: searched_apart(retriever, query, session),
         lambda: asearched_apart(retriever, query, session),

@@ -1,8 +1,6 @@
-"""`Refine`: the kind of stage that makes a better ranking of a ranking.
+"""The kinds of stage: `Refine`, `Rewrite` and `FanOut`, and checks of what users' stages return.
 
-What every part of a pipeline shares: it says what is wrong when a foreign part stands before it.
-
-LlamaIndex's retrievers and postprocessors know no ``>>``, so the part behind them answers for both.
+LlamaIndex's retrievers and postprocessors define no ``>>``: the stage to their right handles it.
 """
 
 from abc import ABC
@@ -14,6 +12,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import CheckedArguments
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import call
@@ -28,13 +27,10 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
-class Operand(CheckedArguments):
+class Operand(CheckedArguments, RecordsArguments):
     """A part of a pipeline."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
     # For a type checker nothing fits in front unless a subclass says so.
     if not TYPE_CHECKING:
@@ -72,7 +68,7 @@ RefineFunction: TypeAlias = (
 
 
 class Refine(Operand, ABC):
-    """Makes a ranking of a ranking: ``retriever >> refine``. It never invents ids.
+    """Improves a ranking: ``retriever >> refine``. It never adds ids.
 
     A subclass defines `refine`, a plain function of the query and the hits. The pipeline checks
     what it returns: hits that were in the ranking, each once, with finite scores. A hit returned
@@ -122,7 +118,7 @@ class Refine(Operand, ABC):
         """Return the refined ranking, best first; fresh hits where anything changes.
 
         Args:
-            query: The query as the caller asked it, before any rewriting.
+            query: The original query, before any rewriting.
             hits: The ranking so far, best first.
         """
         raise undefined(self, Refine, "refine(self, query, hits)")
@@ -150,10 +146,10 @@ class Refine(Operand, ABC):
 
 
 class Rewrite(Operand, ABC):
-    """Makes another query of a query: ``rewrite >> retriever``.
+    """Rewrites a query: ``rewrite >> retriever``.
 
-    The retriever gets the rewritten query; stages behind it go on with the one that was asked. The
-    scope and the filters of the one that was asked hold for both.
+    The retriever gets the rewritten query; stages behind it get the original one. The scope and the
+    filters of the original query hold for both.
 
     A subclass defines `rewrite`, a plain function of the query. One that waits for something, such
     as a language model, defines `rewrite_plan` instead, a generator that yields its calls.
@@ -200,22 +196,22 @@ class Rewrite(Operand, ABC):
 
 
 class FanOut(Operand, ABC):
-    """Makes several queries of one; their rankings need a fusion: ``fan_out >> a >> RRF()``.
+    """Derives several queries from one; their rankings need a fusion: ``fan_out >> a >> RRF()``.
 
     A subclass defines `fan_out`, a plain function of the query. One that waits for something
     defines `fan_out_plan` instead, a generator that yields its calls.
     """
 
     def fan_out(self, query: Query) -> Sequence[str | QueryBundle]:  # noqa: ARG002 - subclasses use it
-        """Return the queries to ask, each in a form that `Rewrite.rewrite` may return.
+        """Return the queries, each in a form that `Rewrite.rewrite` may return.
 
         Args:
-            query: The query so far; it is asked where the result is empty.
+            query: The query so far; it is used alone where the result is empty.
         """
         raise undefined(self, FanOut, "fan_out(self, query)")
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
-        """The plan for the queries to ask; by default one call of `fan_out`."""
+        """The plan for the queries; by default one call of `fan_out`."""
         made = yield from call(Call(lambda: self.fan_out(query)))
         function = f"{type(self).__name__}.fan_out"
         forms = items_of(made, object, function, expected="queries (strings or Query)")
@@ -228,7 +224,7 @@ class FanOut(Operand, ABC):
 
 
 def check_last(refines: Sequence[Refine]) -> None:
-    """Nothing, if each stage gets a ranking that is best first.
+    """Raise unless each stage gets a ranking that is best first.
 
     Args:
         refines: Stages, one behind the other.

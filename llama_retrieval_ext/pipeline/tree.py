@@ -1,25 +1,30 @@
-"""The shape of a composite, and the views of it: every one is derived from `children_of`."""
+"""What a retriever is made of: its expression, the retrievers inside it, and the views of them."""
 
-from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from pydantic import BaseModel
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.arguments import (
+    RecordsArguments,
+    arguments_of,
+    call_expression,
+    takes_argument,
+)
+from llama_retrieval_ext.filters import describe_filters
+from llama_retrieval_ext.query import Scope
 
 
-class Shaped:
-    """Something with children, that can be drawn."""
+class Shaped(RecordsArguments):
+    """A retriever that prints as an expression, and can be drawn with the retrievers inside it."""
 
-    @property
-    def label(self) -> str:
-        """What it is, without its children."""
-        return repr(self)
+    top_k: int | None
+    filters: MetadataFilters | None
+    scope: Scope | None
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers it asks, in their order."""
+        """The retrievers inside it, in their order."""
         return ()
 
     @property
@@ -28,9 +33,36 @@ class Shaped:
         return ()
 
     @property
-    def binding(self) -> Sequence[str]:
-        """What it is bound to, as arguments: scope and filters."""
-        return ()
+    def label(self) -> str:
+        """What it is, without its children, its scope and its filters."""
+        if type(self).__repr__ is not Shaped.__repr__:
+            return repr(self)
+        inside = [name for name, value in arguments_of(self).items() if holds_retrievers(value)]
+        return call_expression(self, without=["scope", "filters", *inside])
+
+    @property
+    def binding(self) -> list[str]:
+        """Its scope and filters, as arguments."""
+        return [
+            *([] if self.scope is None else [f"scope={self.scope!r}"]),
+            *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
+        ]
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        own = {"top_k": self.top_k, "filters": self.filters, "scope": self.scope}
+        taken = {name: value for name, value in own.items() if takes_argument(type(self), name)}
+        return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
+
+    def _expression(self) -> str:
+        """How it is written; without its scope where the constructor takes none."""
+        return call_expression(self)
+
+    def __repr__(self) -> str:
+        text = self._expression()
+        if self.scope is None or takes_argument(type(self), "scope"):
+            return text
+        text = f"({text})" if " >> " in text else text
+        return f"{text}.for_scope({self.scope!r})"
 
     def outline(self) -> str:
         """The composite as a tree, a line each."""
@@ -50,12 +82,12 @@ class Shaped:
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
-    """The retrievers that one asks; none for a foreign one, which does not say."""
+    """Return the retrievers inside one; none for another package's, which does not name them."""
     return retriever.children if isinstance(retriever, Shaped) else ()
 
 
 def name_of(retriever: BaseRetriever) -> str:
-    """What a retriever is called: its own name, or its class for a foreign one."""
+    """Return the name of a retriever: its own, or the class of another package's."""
     name = getattr(retriever, "name", None)
     return name if isinstance(name, str) and name else type(retriever).__name__
 
@@ -69,60 +101,23 @@ def label_of(retriever: object) -> str:
 
 
 def leg_names_of(retriever: object) -> Sequence[str | None]:
-    """The names that the children of a retriever were given; none for a foreign one."""
+    """Return the names given to the children of a retriever; none for another package's."""
     return retriever.leg_names if isinstance(retriever, Shaped) else ()
 
 
-def bound_expression(text: str, shaped: Shaped) -> str:
-    """How a composite is written, with what it is bound to among its arguments.
-
-    Args:
-        text: How it is written without.
-        shaped: What it is bound to, and its class.
-    """
-    if not shaped.binding:
-        return text
-    bound, kind = ", ".join(shaped.binding), type(shaped).__name__
-    is_call = text.startswith(f"{kind}(") and text.endswith(")")
-    return f"{text[:-1]}, {bound})" if is_call else f"{kind}({text}, {bound})"
+def holds_retrievers(value: object) -> bool:
+    """Return whether an argument is a retriever, or has one inside."""
+    if isinstance(value, Mapping):
+        return any(map(holds_retrievers, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_retrievers, value))
+    is_one = isinstance(value, BaseRetriever)
+    return is_one or isinstance(getattr(value, "retriever", None), BaseRetriever)
 
 
-def expression(part: object) -> str:
-    """How a part of a pipeline is written: its class stands for a foreign one."""
-    mute = isinstance(part, BaseRetriever) and type(part).__repr__ is object.__repr__
-    if mute or isinstance(part, BaseNodePostprocessor):
-        return f"{type(part).__name__}()"
-    return repr(part)
-
-
-def constructor_repr(stage: object) -> str:
-    """The expression that makes a stage, without the arguments that have their defaults.
-
-    A live handle, such as a model, is told by its class: ``MMR(embed_model=FakeEmbedding(...))``.
-
-    Args:
-        stage: A dataclass instance.
-    """
-    given = [
-        (field.name, getattr(stage, field.name), _default(field))
-        for field in fields(stage)  # type: ignore[arg-type]  # a dataclass instance
-        if field.init
-    ]
-    parts = [f"{name}={value_repr(value)}" for name, value, default in given if value != default]
-    return f"{type(stage).__name__}({', '.join(parts)})"
-
-
-def value_repr(value: object) -> str:
-    """The expression that makes a value, or the class of one that has none."""
-    if isinstance(value, BaseModel):  # LlamaIndex's models and stores print all they are set to
-        return f"{type(value).__name__}(...)"
-    expression = repr(value)
-    if " at 0x" in expression:
-        return str(getattr(value, "__name__", f"{type(value).__name__}(...)"))
-    return expression
-
-
-def _default(field: Field[Any]) -> object:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+def embed_models_of(retriever: object) -> set[int]:
+    """Return the ids of the embedding models of a retriever and of those inside it."""
+    # LlamaIndex's vector retrievers keep theirs in a private attribute.
+    own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
+    below = [embed_models_of(child) for child in children_of(retriever)]
+    return set().union(*below, set() if own is None else {id(own)})

@@ -1,7 +1,6 @@
 """Small chunks for finding, their parents for reading."""
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from statistics import fmean
 from typing import TypeAlias
 
@@ -13,15 +12,17 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded
-from llama_retrieval_ext.execution.legs import MISTAKES, check_retriever, retrieval
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit, node_ids, ordered, score_of
@@ -34,7 +35,7 @@ _AT_ONCE = 16
 Known: TypeAlias = dict[str, BaseNode | None]
 
 
-class MergedScore(Enum):
+class MergedScore(NamedEnum):
     """The score of a parent, from those of its children that were found."""
 
     MEAN = "mean"
@@ -113,11 +114,6 @@ class AutoMergingRetriever(Retriever):
     def children(self) -> Sequence[BaseRetriever]:
         """The retriever of small chunks."""
         return [self.source]
-
-    @property
-    def label(self) -> str:
-        """The class and its threshold."""
-        return f"AutoMergingRetriever(simple_ratio_thresh={self.threshold})"
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         found = yield from retrieval(self.source, self._for_children(query))
@@ -215,10 +211,6 @@ class AutoMergingRetriever(Retriever):
             )
 
         return [read(list(ids[start::parts])) for start in range(parts)]
-
-    def _expression(self) -> str:
-        inside = expression(self.source)
-        return f"AutoMergingRetriever({inside}, simple_ratio_thresh={self.threshold})"
 
 
 def _is_in_memory(store: BaseDocumentStore) -> bool:

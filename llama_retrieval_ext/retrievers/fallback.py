@@ -13,7 +13,6 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, unique_legs
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.tree import expression
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
@@ -68,11 +67,6 @@ class FallbackRetriever(Retriever):
         """The names that the legs were given."""
         return chosen_names(self.legs)
 
-    @property
-    def label(self) -> str:
-        """How many hits are enough."""
-        return f"{type(self).__name__}(enough={self.enough})"
-
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         asked = self._for_children(query)
         longest: list[NodeWithScore] | None = None
@@ -85,11 +79,7 @@ class FallbackRetriever(Retriever):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:
                 break
-        frame = current_context()
-        if frame is not None and frame.trace is not None:
-            frame.trace.notes["answered_by"] = chosen
+        trace = current_context().trace
+        if trace is not None:
+            trace.notes["answered_by"] = chosen
         return in_order([as_hit(hit, source=chosen) for hit in longest or ()])[: query.top_k]
-
-    def _expression(self) -> str:
-        inside = ", ".join(expression(leg.retriever) for leg in self.legs)
-        return f"{type(self).__name__}({inside}, enough={self.enough})"

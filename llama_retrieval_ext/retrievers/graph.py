@@ -12,8 +12,9 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed
-from llama_retrieval_ext.execution.legs import MISTAKES, check_retriever, retrieval
+from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
@@ -25,7 +26,7 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.graph.seeded_walk import SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.tree import expression, name_of
+from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
@@ -152,12 +153,6 @@ class GraphRetriever(Retriever):
         """The class and what it works with, without its seed."""
         parts = [self.backend.engine, f"graph={self.graphs.backend.engine}", f"top_k={self.top_k}"]
         return f"GraphRetriever({', '.join(parts)})"
-
-    def __repr__(self) -> str:
-        how = f"max_hops={self.max_hops}" if self.enable_multi_hop else "enable_multi_hop=False"
-        if self.seed is not None:
-            how = f"seed={expression(self.seed)}"
-        return f"{self.label[:-1]}, {how}, name={self.name!r})"
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         return self._by_entities(query) if self.seed is None else self._by_walk(query, self.seed)

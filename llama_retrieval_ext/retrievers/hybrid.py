@@ -9,22 +9,16 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import call, note_legs, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import (
-    FusedId,
-    Fusion,
-    Weights,
-    fuse,
-    resolved_min_success,
-    resolved_weights,
-)
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
+from llama_retrieval_ext.pipeline.leg_weights import Weights, resolved_min_success, resolved_weights
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.reordering import with_score
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
@@ -134,39 +128,43 @@ class HybridRetriever(StoreRetriever):
         self._by_default = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
-        vector = VectorRetriever(self.backend, embed_model=self.embed_model)
-        keyword = KeywordRetriever(self.backend)
-        keyword.embed_model = self.embed_model  # for the stages behind, if vector search fails
-        self._by_ids = ids_first(self.backend) if self.backend.features.ids_first else None
+        features = self.backend.features
+        if features.keyword is None:
+            raise no_keyword_search(self.backend)
+        self._by_ids = ids_first(self.backend) if features.ids_first else None
+        self._has_one_round_trip = features.one_round_trip
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
-        self._legs = {
-            leg.name: Leg(leg.name, leg) for leg in (vector, keyword) if self.weights[leg.name] > 0
-        }
-        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
+        self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
+        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one; none for an open circuit."""
-        if not any(leg.breaker.is_open for leg in self._legs.values()):
-            yield from super().prefetch(queries)
+        if any(breaker.is_open for breaker in self._breakers.values()):
+            return finished(None)
+        return super().prefetch(queries)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
             self._model()  # or the leg would say that it has none
-        legs = dict(self._legs)
+        legs = set(self._breakers)
         if self.collapse is None:
             return self._both(query, legs)
         return self._collapsed(
             lambda depth: self._both(query.but(top_k=depth), legs), query, self.collapse
         )
 
-    def _both(self, query: Query, legs: dict[str, Leg]) -> Plan[list[Hit]]:
+    def _both(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
         """The fused answers of the legs; those that fail are removed from `legs`."""
         candidates = self._depth(query)
         failures: dict[str, BaseException] = {}
-        if "vector" in legs and (self.pushdown or self._has_one_round_trip(legs)):
-            embedded = yield from attempt(legs["vector"], "embedding", lambda: self._embed(query))
+        one_round_trip = self._has_one_round_trip and len(legs) == len(LEGS)
+        if "vector" in legs and (self.pushdown or one_round_trip):
+            embedding = self._embed(query)
+            embedded = yield from attempt(
+                "vector", "embedding", embedding, self._breakers["vector"]
+            )
             if embedded.error is None:
                 hits = yield from self._at_once(query, embedded.result(), candidates)
                 if hits is not None:
@@ -185,20 +183,6 @@ class HybridRetriever(StoreRetriever):
         """The fusion for these rankings."""
         found = len(rankings.get("keyword", ()))
         return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
-
-    def _constructor_repr(self) -> list[str]:
-        by_itself = self.min_success != 1 and self.fusion.min_success is None
-        is_weighed = self.fusion.weights is None and len({*self.weights.values()}) > 1
-        return [
-            *([] if self._by_default else [f"fusion={self.fusion!r}"]),
-            *([f"weights={self.weights}"] if is_weighed else []),
-            *(["pushdown=True"] if self.pushdown else []),
-            *([f"min_success={self.min_success}"] if by_itself else []),
-            *super()._constructor_repr(),
-        ]
-
-    def _has_one_round_trip(self, legs: Mapping[str, Leg]) -> bool:
-        return len(legs) == len(LEGS) and self.backend.features.one_round_trip
 
     def _check_native(self) -> None:
         native = self.backend.features.fusions
@@ -224,10 +208,10 @@ class HybridRetriever(StoreRetriever):
             by_ids = self._ids_first(self._by_ids, query, embedding, search)
             top, best = yield from step(_ONE_ROUND_TRIP, by_ids)
             return self._hits(top, best, query)
-        found = yield from step(_ONE_ROUND_TRIP, self._both_found(known, both))
+        found = yield from step(_ONE_ROUND_TRIP, self._search_both(known, both))
         return None if found is None else self._fused(found, query)
 
-    def _both_found(
+    def _search_both(
         self, known: list[list[Candidate]] | None, both: Sequence[EngineQuery]
     ) -> Plan[dict[str, list[Candidate]] | None]:
         found = known or (yield from searched_at_once(self.backend, both))
@@ -277,36 +261,45 @@ class HybridRetriever(StoreRetriever):
             for name, ranking in found.items()
         }
         top = self._top(rankings, query)
-        return self._hits(top, [candidates[each.node_id] for each in top], query)
+        best = [candidates[each.node_id].rescored(each.score) for each in top]
+        return self._hits(top, best, query)
 
     def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
         fusion = self._fitting(rankings, query)
         return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
 
     def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
-        """What passes the gate, with what either leg gave to it."""
+        """The hits in scope, with the contributions of the legs; ``best`` has the fused scores."""
         hits = self._gated(best, query)
-        fused = {each.node_id: of for each, of in zip(best, top, strict=True)}
-        return [
-            with_score(hit, fused[hit.node_id].score, fused[hit.node_id].contributions)
-            for hit in hits
-        ]
+        contributions = {each.node_id: each.contributions for each in top}
+        for hit in hits:  # just made, and nobody else's
+            hit.contributions = contributions[hit.node.node_id]
+        return hits
 
     def _side_by_side(
         self,
         query: Query,
         top_k: int,
-        legs: dict[str, Leg],
+        legs: set[str],
         failures: Mapping[str, BaseException],
     ) -> Plan[Rankings]:
         child = query.for_child()
-        asks = [Ask(leg, child, top_k, failures.get(name)) for name, leg in legs.items()]
+        names = [name for name in LEGS if name in legs]
+        asks = [Ask(self._leg(name), child, top_k, failures.get(name)) for name in names]
         answers = yield from ask(asks, min_success=self.min_success)
-        rankings = dict(zip([*legs], answers, strict=True))
-        for name, answer in rankings.items():
-            if answer is None:
-                del legs[name]
+        rankings = dict(zip(names, answers, strict=True))
+        legs.difference_update(name for name, answer in rankings.items() if answer is None)
         return {name: answer for name, answer in rankings.items() if answer is not None}
+
+    def _leg(self, name: str) -> Leg:
+        """One search as a retriever of its own, where they do not go out as one request."""
+        retriever = (
+            VectorRetriever(self.backend, embed_model=self.embed_model)
+            if name == "vector"
+            else KeywordRetriever(self.backend)
+        )
+        retriever.embed_model = self.embed_model  # for the stages behind, if vector search fails
+        return Leg(name, retriever, breaker=self._breakers[name])
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

@@ -1,11 +1,11 @@
 """A retriever that is asked with imagined answers."""
 
 from collections.abc import Sequence
-from enum import Enum
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
@@ -22,7 +22,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDE, HyDEFanOut
 
 
-class HyDEMode(Enum):
+class HyDEMode(NamedEnum):
     """What becomes of the imagined documents.
 
     Attributes:
@@ -34,9 +34,6 @@ class HyDEMode(Enum):
 
     FUSED = "fused"
     MEAN = "mean"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 _RRF_K = 60.0
@@ -130,6 +127,3 @@ class HyDERetriever(Retriever):
         if self.mode is HyDEMode.MEAN:
             note_retrievals([query], [hits], source=self.name)
         return hits
-
-    def _expression(self) -> str:
-        return f"{type(self).__name__}({self._inner!r})"

@@ -18,7 +18,8 @@ from llama_retrieval_ext.pipeline.branches import (
     named_legs,
 )
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.pipeline.fusion import Fusion, resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.leg_weights import resolved_weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
@@ -98,14 +99,6 @@ class IntentAdaptiveRetriever(RouterRetriever):
         """The names that the legs were given."""
         return chosen_names(self._legs.legs)
 
-    @property
-    def label(self) -> str:
-        """The intents."""
-        return f"IntentAdaptiveRetriever({self.selector!r}, intents={[*self.legs]})"
-
-    def _expression(self) -> str:
-        return f"IntentAdaptiveRetriever({self._legs!r}, intents={[*self.legs]})"
-
 
 def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str) -> BaseRetriever:
     names = [leg.name for leg in sides.legs]
@@ -173,7 +166,7 @@ class IntentAdaptive(Refine):
             condition = parse_filters(profile.filters)
             ranking = [hit for hit in ranking if matches(condition, hit.node.metadata)]
         for stage in profile.refine:
-            ranking = yield from step(repr(stage), refined(stage, query, ranking))
+            ranking = yield from step(stage, refined(stage, query, ranking))
         return ranking
 
     def _selection(self, query: Query) -> Plan[Selection]:
@@ -186,9 +179,6 @@ class IntentAdaptive(Refine):
             found = []
         known = (each for each in found if each.name in self.profiles)
         return next(known, Selection(GENERAL, reason="no intent was found"))
-
-    def __repr__(self) -> str:
-        return f"IntentAdaptive(intents={[*self.profiles]})"
 
 
 def _rules_for(intents: Collection[str]) -> RuleSelector:

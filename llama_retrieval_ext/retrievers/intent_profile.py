@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import ValidationError
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -18,8 +19,8 @@ GENERAL: Final = "general"
 
 
 @checked_arguments
-@dataclass(frozen=True, slots=True)
-class IntentProfile:
+@dataclass(frozen=True, slots=True, repr=False)
+class IntentProfile(RecordsArguments):
     """How to retrieve for one kind of question.
 
     Args:

@@ -4,12 +4,12 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import one_top_k
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import EngineQuery, KeywordQuery
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineQuery, KeywordQuery
 from llama_retrieval_ext.stores.open import Storage
 
 
@@ -58,10 +58,7 @@ class KeywordRetriever(StoreRetriever):
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
         if self.backend.features.keyword is None:
-            raise UnsupportedModeError(
-                f"{type(self.backend.store).__name__} has no keyword search; use BM25Retriever "
-                "over the nodes or the docstore, or a store opened by URL"
-            )
+            raise no_keyword_search(self.backend)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         (asked,) = yield from self._searches(self._deep(query))
@@ -72,5 +69,12 @@ class KeywordRetriever(StoreRetriever):
         return False
 
     def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        yield from ()
-        return [KeywordQuery(query.query_str, search_of(query))]
+        return finished([KeywordQuery(query.query_str, search_of(query))])
+
+
+def no_keyword_search(backend: Backend) -> UnsupportedModeError:
+    """Return the error for a store without keyword search."""
+    return UnsupportedModeError(
+        f"{type(backend.store).__name__} has no keyword search; use BM25Retriever over the nodes "
+        "or the docstore, or a store opened by URL"
+    )

@@ -34,8 +34,7 @@ def note_retrievals(
     queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
 ) -> None:
     """Put what each query found into the result's details, where a result is made."""
-    frame = current_context()
-    if frame is None or frame.trace is None:
+    if current_context().trace is None:
         return
     note_details(
         retrieval_details=[
@@ -103,6 +102,3 @@ class MultiQueryRetriever(QueryVariantsRetriever):
         )
         leg = Leg(name_of(base_retriever), base_retriever)
         super().__init__(Branches((leg,), (), queries), RRF(k=rrf_k), top_k=top_k, name=name)
-
-    def _expression(self) -> str:
-        return f"{type(self).__name__}({super()._expression()})"

@@ -17,8 +17,9 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, branches, named_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored, Weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
+from llama_retrieval_ext.pipeline.leg_weights import Weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, DistributionBased, Max, RelativeScore
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
@@ -146,6 +147,16 @@ class QueryFusionRetriever(FusionRetriever):
         self.branches = replace(self.branches, fan_out=fan_out)
         self._query_gen_prompt, self._num_queries = prompt, num_queries
 
+    def _current_arguments(self) -> Mapping[str, object]:
+        prompt = self._query_gen_prompt
+        return {
+            "similarity_top_k": self.top_k,
+            "top_k": None,
+            "mode": self._mode,
+            "num_queries": self._num_queries,
+            "query_gen_prompt": None if prompt == MULTI_QUERY_PROMPT else prompt,
+        }
+
     def _get_prompts(self) -> PromptDictType:
         return {"query_gen_prompt": PromptTemplate(self.query_gen_prompt)}
 
@@ -153,9 +164,6 @@ class QueryFusionRetriever(FusionRetriever):
         prompt = prompts.get("query_gen_prompt")
         if prompt is not None:
             self.query_gen_prompt = prompt.get_template()
-
-    def _expression(self) -> str:
-        return f"{type(self).__name__}({super()._expression()})"
 
 
 def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQuery | None:

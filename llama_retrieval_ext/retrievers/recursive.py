@@ -12,9 +12,15 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryTyp
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.legs import check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.pipeline.index_nodes import Resolver, ScorePolicy, Sources, Target, place
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.pipeline.index_nodes import (
+    Resolver,
+    ScorePolicy,
+    Sources,
+    Target,
+    entry_id,
+)
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
@@ -99,11 +105,6 @@ class RecursiveRetriever(Retriever):
         found = (self._targets[id_] for id_ in first)
         return [target for target in found if isinstance(target, BaseRetriever)]
 
-    @property
-    def label(self) -> str:
-        """The class and where it begins."""
-        return f"RecursiveRetriever(root_id={self.root_id!r})"
-
     def retrieve_all(
         self, query_bundle: QueryType
     ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
@@ -138,7 +139,7 @@ class RecursiveRetriever(Retriever):
         root = self.children[0]
         found = yield from retrieval(root, asked)
         hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
-        inside = [place(self.root_id, root)]
+        inside = [entry_id(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, asked, inside=inside, sources=self._sources
         )
@@ -146,9 +147,6 @@ class RecursiveRetriever(Retriever):
 
     def _lookup(self, node: IndexNode) -> Target:
         return self._targets.get(node.index_id)
-
-    def _expression(self) -> str:
-        return f"RecursiveRetriever(root_id={self.root_id!r}, ids={sorted(self._targets)})"
 
 
 def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWithScore]:

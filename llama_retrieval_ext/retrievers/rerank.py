@@ -7,8 +7,8 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
-from llama_retrieval_ext.execution.legs import check_retriever, retrieval
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.pipeline import prefetch
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -77,11 +77,6 @@ class RerankRetriever(Retriever):
         """The retriever whose hits are reranked."""
         return [self.retriever]
 
-    @property
-    def label(self) -> str:
-        """The reranker and how many hits are returned."""
-        return f"{type(self).__name__}({self.reranker!r}, top_k={self.top_k})"
-
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the retriever is sure to need."""
         asked = [
@@ -97,17 +92,11 @@ class RerankRetriever(Retriever):
         wanted = self._depth(query)
         asked = self._for_children(query)
         found: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), tells=True
+            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), reports=True
         )
         hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
-        refined = yield from step(repr(self.reranker), self._stage.refine_plan(query, hits))
+        refined = yield from step(self.reranker, self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
-
-    def _expression(self) -> str:
-        return (
-            f"{type(self).__name__}({self.retriever!r}, reranker={self.reranker!r}, "
-            f"top_k={self.top_k})"
-        )
 
 
 def _check_room(reranker: object, top_k: int | None) -> None:

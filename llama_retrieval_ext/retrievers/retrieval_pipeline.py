@@ -6,10 +6,11 @@ from typing import Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
+from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.legs import retrieval
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
@@ -42,6 +43,7 @@ class RetrievalPipeline(Retriever):
         of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
         super().__init__(top_k=top_k, name=name)
         self._value: object = None
+        self._stages: tuple[object, ...] = ()
 
     def add_stage(self, stage: object) -> Self:
         """A pipeline with one more stage behind; the one it is called on stays as it is.
@@ -60,18 +62,13 @@ class RetrievalPipeline(Retriever):
             )
         value = stage if self._value is None else then(self._value, stage)
         longer = copy.copy(self)
-        vars(longer)["_value"] = value
+        vars(longer).update(_value=value, _stages=(*self._stages, stage))
         return longer
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
         """The pipeline as one retriever; none while it is not finished."""
         return [self._value] if isinstance(self._value, BaseRetriever) else []
-
-    @property
-    def label(self) -> str:
-        """Its name."""
-        return f"RetrievalPipeline({self.name!r})"
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if not self.children:
@@ -84,4 +81,5 @@ class RetrievalPipeline(Retriever):
         return [as_hit(hit, source=name_of(retriever)) for hit in found][: query.top_k]
 
     def _expression(self) -> str:
-        return self.label if self._value is None else repr(self._value)
+        added = (f".add_stage({value_expression(stage)})" for stage in self._stages)
+        return "".join([super()._expression(), *added])

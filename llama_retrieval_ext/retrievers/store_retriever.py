@@ -246,19 +246,6 @@ class StoreRetriever(Retriever):
             )
         return self.embed_model
 
-    def _expression(self) -> str:
-        arguments = [
-            self.backend.engine,
-            f"top_k={self.top_k}",
-            *self._constructor_repr(),
-            f"name={self.name!r}",
-        ]
-        return f"{type(self).__name__}({', '.join(arguments)})"
-
-    def _constructor_repr(self) -> list[str]:
-        """What was chosen, in place of a default, for `repr`."""
-        return [] if self.collapse is None else [f"collapse={self.collapse!r}"]
-
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """What a backend is told about a query."""

@@ -4,15 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime
-from enum import Enum
 from typing import ClassVar
 
+from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import found_by, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
@@ -20,7 +19,7 @@ from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
 _DAY_S = 86_400.0
 
 
-class Curve(Enum):
+class Curve(NamedEnum):
     """How a hit fades; each is a formula of ``formulas.decay``."""
 
     EXPONENTIAL = "exponential"
@@ -35,12 +34,9 @@ class Curve(Enum):
             return linear_decay(age, half_life=half_life)
         return exponential_decay(age, half_life=half_life)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
-
-@dataclass(frozen=True, slots=True)
-class Recency:
+@dataclass(frozen=True, slots=True, repr=False)
+class Recency(RecordsArguments):
     """A factor for the age that a hit's metadata tells.
 
     Args:
@@ -193,9 +189,6 @@ class ScoreDecay(Refine):
             origin=self.origin,
             unknown=self.unknown,
         )
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)
 
 
 def _faded(hit: Hit, rank: int, factor: float) -> Hit:

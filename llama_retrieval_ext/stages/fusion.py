@@ -1,26 +1,20 @@
-"""Fusions that combine scores otherwise than by adding them."""
+"""The fusions: reciprocal ranks, weighted sums, CombMAX, CombMNZ, Borda count, consensus."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.formulas.comb_max import comb_max
-from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.borda import borda_shares
+from llama_retrieval_ext.formulas.comb_max import best_of_legs, comb_max_shares
+from llama_retrieval_ext.formulas.comb_mnz import comb_mnz_shares, sum_times_count
 from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
-from llama_retrieval_ext.pipeline.fusion import (
-    Fusion,
-    LegRanking,
-    Unscored,
-    Weights,
-)
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking, Unscored, weights_of
+from llama_retrieval_ext.pipeline.leg_weights import Weights
 
 _SOME_BELOW_ZERO: Final = frozenset(
     {
@@ -55,16 +49,14 @@ class Max(Fusion):
         Fusion.__post_init__(self)
         of_type(self.unscored, Unscored, "unscored")
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Weight times raw score."""
-        return [
-            comb_max([leg.scaled(Normalisation.NONE, self.unscored)], weights=[leg.weight])
-            for leg in legs
-        ]
+        scores = [leg.scaled(Normalisation.NONE, self.unscored) for leg in legs]
+        return comb_max_shares(scores, weights=weights_of(legs))
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The best share of every id."""
-        return comb_max(shares)
+        return best_of_legs(shares)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,16 +92,14 @@ class CombMNZ(Fusion):
                 f"for being found often; {self.normalise.name} has such, MIN_MAX and RANK have not"
             )
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Weight times normalised score."""
-        return [
-            comb_mnz([leg.scaled(self.normalise, self.unscored)], weights=[leg.weight])
-            for leg in legs
-        ]
+        scores = [leg.scaled(self.normalise, self.unscored) for leg in legs]
+        return comb_mnz_shares(scores, weights=weights_of(legs))
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         """The sum of the shares of every id times their number."""
-        return comb_mnz(shares)
+        return sum_times_count(shares)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,13 +130,12 @@ class RRF(Fusion):
 
     def __post_init__(self) -> None:
         Fusion.__post_init__(self)
-        reciprocal_rank_fusion([], k=self.k)  # checks k
+        reciprocal_rank_shares([], k=self.k)  # checks k
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Weight over ``k`` plus rank."""
-        return [
-            reciprocal_rank_fusion([list(leg.hits)], k=self.k, weights=[leg.weight]) for leg in legs
-        ]
+        rankings = [list(leg.hits) for leg in legs]
+        return reciprocal_rank_shares(rankings, k=self.k, weights=weights_of(legs))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,14 +184,10 @@ class WeightedSum(Fusion):
         for leg, scale in by_leg.items():
             of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Weight as a part of all weights, times the normalised score."""
-        total = math.fsum(leg.weight for leg in legs)
         scores = [leg.scaled(self.scale_of(leg.name), self.unscored) for leg in legs]
-        return [
-            weighted_sum([found], weights=[leg.weight], total=total)
-            for leg, found in zip(legs, scores, strict=True)
-        ]
+        return weighted_sum_shares(scores, weights=weights_of(legs))
 
     def scale_of(self, leg: str) -> Normalisation:
         """The scale of a leg's scores.
@@ -266,13 +251,9 @@ class Borda(Fusion):
     weights: Weights = None
     min_success: int | None = None
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Weight times points."""
-        candidates = list(dict.fromkeys(chain.from_iterable(leg.hits for leg in legs)))
-        return [
-            borda_count([list(leg.hits)], weights=[leg.weight], candidates=candidates)
-            for leg in legs
-        ]
+        return borda_shares([list(leg.hits) for leg in legs], weights=weights_of(legs))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -305,7 +286,7 @@ class Consensus(Fusion):
             object.__setattr__(self, "min_success", self.fusion.min_success)
         Fusion.__post_init__(self)
 
-    def shares(self, legs: Sequence[LegRanking]) -> list[Mapping[str, float]]:
+    def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """The shares of the fusion inside, for hits with consensus."""
         agreed = in_at_least([list(leg.hits) for leg in legs], at_least=self.at_least)
         return [

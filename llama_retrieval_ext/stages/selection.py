@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from enum import Enum
 from typing import ClassVar, Protocol, TypeVar
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
+from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -18,7 +18,7 @@ from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal
 
 
-class Alike(Enum):
+class Alike(NamedEnum):
     """When two hits are the same.
 
     Attributes:
@@ -31,11 +31,8 @@ class Alike(Enum):
     CONTENT = "content"
     NEARLY = "nearly"
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Dedupe(Refine):
     """The hits without those that repeat a better one; order and scores stay.
 
@@ -100,7 +97,7 @@ def _text(hit: Hit) -> str:
     return hit.node.get_content(metadata_mode=MetadataMode.NONE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Top(Refine):
     """The first hits of a ranking.
 
@@ -127,7 +124,7 @@ class Top(Refine):
         return list(hits[: self.k])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Threshold(Refine):
     """The hits whose score is at least so much, in their order.
 
@@ -172,7 +169,7 @@ class HasNode(Protocol):
 H = TypeVar("H", bound=HasNode)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Collapse(Refine):
     """The best hits of each source; what ranks behind them is left out, order and scores stay.
 
@@ -240,7 +237,7 @@ class Collapse(Refine):
         return alone if isinstance(value, float) and math.isnan(value) else value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LongContextReorder(Refine):
     """The best hits at both ends and the weakest in the middle, where models overlook them.
 

@@ -32,19 +32,19 @@ def prefetch_searches(backend: Backend, asked: Sequence[EngineQuery]) -> Plan[No
     A store that cannot be reached has been waited for: each search of the batch then fails with its
     error once, in the query that it belongs to, and does not wait again.
     """
-    frame = current_context()
+    session = current_context().session
     once = list(dict.fromkeys(asked))
-    batch = backend.batch(once) if once and frame is not None else None
-    if frame is None or batch is None:
+    batch = backend.batch(once) if once else None
+    if batch is None:
         return
     try:
         rankings: list[list[Candidate]] = yield batch
     except StoreUnavailableError as error:
         for each, times in Counter(asked).items():
-            frame.session.unreached[id(backend), each] = [error] * times
+            session.unreached[id(backend), each] = [error] * times
         raise
     for each, ranking in zip(once, rankings, strict=True):
-        frame.session.prefetch[id(backend), each] = ranking
+        session.prefetch[id(backend), each] = ranking
 
 
 def prefetched_candidates(
@@ -56,12 +56,12 @@ def prefetched_candidates(
         StoreUnavailableError: The store could not be reached then. Who asks once more, as a leg
             with retries does, finds out anew.
     """
-    frame = current_context()
-    if frame is not None and frame.session.unreached:
-        _check_reached(backend, asked, frame.session)
-    if frame is None or not frame.session.prefetch:
+    session = current_context().session
+    if session.unreached:
+        _check_reached(backend, asked, session)
+    if not session.prefetch:
         return None
-    known = [frame.session.prefetch.get((id(backend), each)) for each in asked]
+    known = [session.prefetch.get((id(backend), each)) for each in asked]
     return None if None in known else known  # type: ignore[return-value]  # what was put there
 
 

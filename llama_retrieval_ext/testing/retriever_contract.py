@@ -17,7 +17,7 @@ from llama_index.core.tools import RetrieverTool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit, Trace, node_ids, score_of
+from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.testing.corpus import (
     ACME,
     CORPUS_SIZE,
@@ -28,6 +28,7 @@ from llama_retrieval_ext.testing.corpus import (
 )
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.with_pytest import case, pytest
+from llama_retrieval_ext.trace import Trace
 
 
 class RankingContract(RetrieverFixtures):

@@ -38,19 +38,20 @@ def keyword(**options: object) -> KeywordRetriever:
 def test_a_bound_retriever_shows_its_scope_and_filters() -> None:
     bound = keyword(filters=RECENT).for_scope(ACME)
     assert repr(bound) == (
-        "KeywordRetriever(embedded, top_k=10, name='keyword', "
-        "scope=Scope(tenant_id='acme'), filters=[year >= 2020])"
+        "KeywordRetriever(EmbeddedVectorStore(...), filters=MetadataFilters(filters=["
+        "MetadataFilter(key='year', value=2020, operator=FilterOperator.GTE)]), "
+        "scope=Scope(tenant_id='acme'))"
     )
     assert bound.outline() == (
-        "KeywordRetriever(embedded, top_k=10, name='keyword') "
+        "KeywordRetriever(EmbeddedVectorStore(...)) "
         "[scope=Scope(tenant_id='acme'), filters=[year >= 2020]]"
     )
-    assert repr(keyword()) == "KeywordRetriever(embedded, top_k=10, name='keyword')"
+    assert repr(keyword()) == "KeywordRetriever(EmbeddedVectorStore(...))"
 
 
 def test_a_bound_composite_shows_its_scope_around_its_expression() -> None:
     pipeline = (FixedRetriever(name="a") >> Top(3)).for_scope(ACME)
-    assert repr(pipeline) == "Pipeline(a >> Top(k=3), scope=Scope(tenant_id='acme'))"
+    assert repr(pipeline) == "(a >> Top(k=3)).for_scope(Scope(tenant_id='acme'))"
     assert pipeline.outline() == "Top(k=3) [scope=Scope(tenant_id='acme')]\n└─ a"
     a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
     fallback = FallbackRetriever(a, b, enough=3).for_scope(ACME)
@@ -60,19 +61,19 @@ def test_a_bound_composite_shows_its_scope_around_its_expression() -> None:
 def test_legs_keep_the_names_they_were_given() -> None:
     a, b = FixedRetriever(name="dense"), FixedRetriever(name="bm25")
     fused = branches(meaning=a, terms=b) >> RRF()
-    assert repr(fused) == "branches(meaning=dense, terms=bm25) >> RRF(k=60.0)"
-    assert fused.outline() == "RRF(k=60.0)\n├─ meaning: dense\n└─ terms: bm25"
+    assert repr(fused) == "branches(meaning=dense, terms=bm25) >> RRF()"
+    assert fused.outline() == "RRF()\n├─ meaning: dense\n└─ terms: bm25"
     assert '["meaning: dense"]' in fused.mermaid()
     odd = branches(Leg("by meaning", a), b)
     assert repr(odd) == "branches(Leg('by meaning', dense), Leg('bm25', bm25))"
     assert repr(branches(a, b, b)) == "(dense | bm25 | bm25)"
 
 
-def test_the_engine_is_called_what_the_user_wrote(tmp_path: Path) -> None:
+def test_a_knowledge_base_shows_the_backend_of_its_retrievers(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'kb'}"
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
         retriever = kb.retriever("hybrid")
-        assert repr(retriever).startswith("HybridRetriever(embedded, ")
+        assert repr(retriever).startswith("HybridRetriever(EmbeddedBackend(...), ")
         assert retriever.backend.describe()["engine"] == "embedded"
 
 

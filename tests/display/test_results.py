@@ -10,8 +10,8 @@ from rich.console import Console
 
 from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, SearchResult
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.results import Degradation, Trace
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
+from llama_retrieval_ext.trace import Degradation, Trace
 from tests.cases import each_case
 
 MARKUP = "<script>alert('[bold]')</script>"

@@ -9,9 +9,10 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Degradation, Hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.instrumentation import Recording, recorded
+from llama_retrieval_ext.trace import Degradation
 
 Composite = Callable[..., Retriever]
 

@@ -13,8 +13,9 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult, Trace
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.trace import Trace
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -182,11 +183,12 @@ def test_plain_retrieval_keeps_no_trace(fused: Composite) -> None:
     assert [frame and frame.trace for frame in frames] == [None, None]
 
 
-def test_after_an_answer_no_frame_is_left(fused: Composite, search_anywhere: Search) -> None:
+def test_after_an_answer_its_context_is_left(fused: Composite, search_anywhere: Search) -> None:
     search_anywhere(fused(FakeRetriever()), "query")
     with pytest.raises(TooFewLegsError):
         search_anywhere(fused(FakeRetriever(error=OSError("down"))), "query")
-    assert current_context() is None
+    assert not current_context().session.degraded
+    assert current_context() is not current_context()
 
 
 def test_a_step_outside_an_answer_is_the_plan_itself() -> None:

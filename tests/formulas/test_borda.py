@@ -1,7 +1,7 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.borda import borda_count
+from llama_retrieval_ext.formulas.borda import borda_count, borda_shares
 
 
 def test_points_fall_by_one_from_the_number_of_candidates() -> None:
@@ -33,8 +33,7 @@ def test_a_repeated_id_counts_once_and_the_rest_moves_up() -> None:
 
 
 def test_the_points_of_the_legs_are_the_fused_score() -> None:
-    first = borda_count([["a", "b", "c"]], weights=[0.5])
-    second = borda_count([["c"]], weights=[3], candidates="abc")
+    first, second = borda_shares([["a", "b", "c"], ["c"]], weights=[0.5, 3])
     assert second == {"a": 3 * (2 + 1) / 2, "b": 3 * (2 + 1) / 2, "c": 3 * 3}
     assert borda_count([["a", "b", "c"], ["c"]], weights=[0.5, 3]) == {
         node_id: first[node_id] + second[node_id] for node_id in "abc"

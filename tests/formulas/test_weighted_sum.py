@@ -3,7 +3,7 @@ import math
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
-from llama_retrieval_ext.formulas.weighted_sum import proportions, weighted_sum
+from llama_retrieval_ext.formulas.weighted_sum import proportions, weighted_sum, weighted_sum_shares
 
 
 def test_without_weights_it_is_the_mean_over_the_legs() -> None:
@@ -37,9 +37,8 @@ def test_weights_as_small_as_floats_go_still_work() -> None:
     assert weighted_sum([{"a": 1.0}, {"a": 0.5}], weights=[5e-324, 5e-324]) == {"a": 0.75}
 
 
-def test_what_the_legs_give_of_one_total_is_the_fused_score() -> None:
-    first = weighted_sum([{"a": 1.0}], weights=[6], total=8)
-    second = weighted_sum([{"a": 0.5, "b": 1.0}], weights=[2], total=8)
+def test_what_the_legs_give_is_the_fused_score() -> None:
+    first, second = weighted_sum_shares([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2])
     assert (first, second) == ({"a": 6 / 8 * 1.0}, {"a": 2 / 8 * 0.5, "b": 2 / 8 * 1.0})
     assert weighted_sum([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2]) == {
         "a": first["a"] + second["a"],

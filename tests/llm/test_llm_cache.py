@@ -24,7 +24,7 @@ def wanted(cache: AnswerCache, text: str, asked: list[str], *, keep: bool = True
     known = cache.known(text)
     if known is not None:
         return known
-    return (yield from cache.asked(text, lambda: saying(text, asked), keep=lambda _: keep))
+    return (yield from cache.get(text, lambda: saying(text, asked), keep=lambda _: keep))
 
 
 def test_an_answer_is_asked_for_once() -> None:
@@ -53,7 +53,7 @@ def test_a_failure_is_not_kept() -> None:
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        run(cache.asked("a", lambda: Call(fail), keep=bool))
+        run(cache.get("a", lambda: Call(fail), keep=bool))
     assert run(wanted(cache, "a", asked)) == "a"
 
 
@@ -66,7 +66,7 @@ def test_who_asks_the_same_meanwhile_waits_for_the_same_answer() -> None:
         return CompletionResponse(text="a")
 
     with ThreadPoolExecutor(4) as threads:
-        plans = [cache.asked("a", lambda: Call(complete), keep=bool) for _ in range(4)]
+        plans = [cache.get("a", lambda: Call(complete), keep=bool) for _ in range(4)]
         answers = [threads.submit(run, plan) for plan in plans]
         go.set()
         assert [answer.result(5) for answer in answers] == ["a"] * 4
@@ -83,7 +83,7 @@ async def test_one_who_gives_up_does_not_take_the_others_along() -> None:
         return CompletionResponse(text="a")
 
     def plan() -> Plan[str]:
-        return cache.asked("a", lambda: Call(lambda: CompletionResponse(text=""), slow), keep=bool)
+        return cache.get("a", lambda: Call(lambda: CompletionResponse(text=""), slow), keep=bool)
 
     first, second = asyncio.create_task(arun(plan())), asyncio.create_task(arun(plan()))
     await asyncio.sleep(0.01)

@@ -455,6 +455,6 @@ def test_min_success_that_cannot_be_or_is_said_twice_is_refused() -> None:
 def test_min_success_shows() -> None:
     a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
     assert repr(branches(a, b, min_success=2) >> RRF()) == (
-        "branches(a, b, min_success=2) >> RRF(k=60.0)"
+        "branches(a, b, min_success=2) >> RRF()"
     )
-    assert repr((a | b) >> RRF(min_success=2)) == "(a | b) >> RRF(k=60.0, min_success=2)"
+    assert repr((a | b) >> RRF(min_success=2)) == "(a | b) >> RRF(min_success=2)"

@@ -150,10 +150,12 @@ def laws(query: Query, hits: Sequence[Hit]) -> list[Hit]:
     return [hit for hit in hits if query.query_str in hit.text]
 
 
-def test_a_stage_without_a_representation_is_named_by_its_class() -> None:
+def test_a_stage_without_a_representation_of_its_own_shows_its_arguments() -> None:
     pipeline = Says("other") >> (SOURCE | SOURCE) >> First() >> Mine(list) >> Longest()
-    assert repr(pipeline) == "Says() >> (fixed | fixed) >> First() >> Mine() >> Longest()"
-    assert repr(Short([])) == "Short()"
+    assert repr(pipeline) == (
+        "Says(made='other') >> (fixed | fixed) >> First() >> Mine(list) >> Longest()"
+    )
+    assert repr(Short([])) == "Short([])"
 
 
 def test_a_function_works_behind_a_retriever(searched: Searched) -> None:

@@ -339,7 +339,7 @@ def test_a_threshold_that_cannot_be_is_refused(threshold: float) -> None:
 
 def test_it_says_what_it_is_made_of() -> None:
     retriever = AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore())
-    assert repr(retriever) == "AutoMergingRetriever(FakeRetriever(), simple_ratio_thresh=0.5)"
+    assert repr(retriever) == ("AutoMergingRetriever(FakeRetriever(...), SimpleDocumentStore(...))")
     assert retriever.outline() == (
-        "AutoMergingRetriever(simple_ratio_thresh=0.5)\n└─ FakeRetriever"
+        "AutoMergingRetriever(storage_context=SimpleDocumentStore(...))\n└─ FakeRetriever"
     )

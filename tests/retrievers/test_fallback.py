@@ -122,5 +122,5 @@ def test_what_cannot_work_is_refused() -> None:
 
 def test_it_says_what_it_is_made_of() -> None:
     retriever = FallbackRetriever(finding(1, "a"), FakeRetriever(), enough=3)
-    assert repr(retriever) == "FallbackRetriever(a, FakeRetriever(), enough=3)"
+    assert repr(retriever) == "FallbackRetriever(a, FakeRetriever(...), enough=3)"
     assert retriever.outline() == "FallbackRetriever(enough=3)\n├─ a\n└─ FakeRetriever"

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import StoreUnavailableError, TooFewLegsError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, Trace, node_ids
+from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -20,6 +20,7 @@ from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.trace import Trace
 from tests.searching import Searched
 
 OPENS_AFTER = 5

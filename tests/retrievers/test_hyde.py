@@ -102,9 +102,9 @@ def test_its_parts_show(mode: HyDEMode, hybrid: HybridRetriever) -> None:
     retriever = HyDERetriever(hybrid, EndlessLLM(), hyde_queries=2, mode=mode)
     first, second = retriever.outline().splitlines()
     assert "HyDE" in first
-    assert "EndlessLLM, n=2" in first
+    assert "EndlessLLM(...), n=2" in first
     assert second == f"└─ {hybrid!r}"
-    assert repr(retriever).startswith("HyDERetriever(HyDE")
+    assert repr(retriever).startswith(f"HyDERetriever({hybrid!r}, EndlessLLM(...), hyde_queries=2")
 
 
 def test_impossible_arguments_are_refused() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
@@ -19,11 +20,11 @@ from llama_retrieval_ext.retrievers.intent_profile import (
     default_intent_profiles,
     default_intent_rules,
 )
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
-    LLMSelector,
     Selection,
     Selector,
 )
@@ -316,7 +317,8 @@ def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:
     other = searched(retriever, "annual leave")
     assert len(other.hits) == 6
     assert other.details["intents"] == [{"name": GENERAL, "reason": "no intent was found"}]
-    assert repr(retriever).endswith(">> IntentAdaptive(intents=['exact', 'definition'])")
+    assert repr(retriever).endswith(f">> {adaptive!r}")
+    assert list(arguments_of(adaptive)["profiles"]) == ["exact", "definition"]  # type: ignore[call-overload]
     assert exact.trace is not None
     assert "Threshold(min_score=0.6)" in exact.trace.outline()
 
@@ -377,11 +379,11 @@ def test_it_says_what_it_is_made_of() -> None:
     profiles = {"how_to": IntentProfile("how"), GENERAL: IntentProfile("rest")}
     retriever = IntentAdaptiveRetriever(legs(), profiles=profiles)
     assert repr(retriever) == (
-        "IntentAdaptiveRetriever((vector | keyword), intents=['how_to', 'general'])"
+        "IntentAdaptiveRetriever({'vector': vector, 'keyword': keyword}, profiles={"
+        "'how_to': IntentProfile(description='how'), 'general': IntentProfile(description='rest')})"
     )
 
 
 def test_the_outline_shows_the_legs_once() -> None:
     told = IntentAdaptiveRetriever(legs()).outline().splitlines()
-    assert told[0].startswith("IntentAdaptiveRetriever(RuleSelector(")
-    assert told[1:] == ["├─ vector", "└─ keyword"]
+    assert told == ["IntentAdaptiveRetriever()", "├─ vector", "└─ keyword"]

@@ -90,10 +90,10 @@ def test_it_is_what_the_algebra_gives(hybrid: HybridRetriever) -> None:
 def test_its_parts_show(hybrid: HybridRetriever) -> None:
     retriever = MultiQueryRetriever(hybrid, EndlessLLM(), num_queries=2)
     assert retriever.outline().splitlines() == [
-        "MultiQuery(EndlessLLM, n=2) >> RRF(k=60.0)",
+        "MultiQuery(EndlessLLM(...), n=2) >> RRF()",
         f"└─ {hybrid!r}",
     ]
-    assert repr(retriever).startswith("MultiQueryRetriever(MultiQuery(EndlessLLM, n=2) >> ")
+    assert repr(retriever) == f"MultiQueryRetriever({hybrid!r}, EndlessLLM(...), num_queries=2)"
 
 
 def test_ten_hits_come_back_unless_told_otherwise() -> None:

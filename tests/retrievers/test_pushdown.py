@@ -98,7 +98,7 @@ def test_the_trace_says_who_fused() -> None:
         str(hybrid(each, pushdown=pushdown).explain("leave").trace)
         for each, pushdown in ((backend, True), (backend, False), (apart, False))
     ]
-    steps = ["fusion in the engine by RRF(k=60.0)", "search in one round trip", "keyword"]
+    steps = ["fusion in the engine by RRF()", "search in one round trip", "keyword"]
     assert [[step in trace for step in steps] for trace in told] == [
         [True, False, False],
         [False, True, True],
@@ -187,8 +187,8 @@ def test_an_engine_is_not_asked_for_its_name() -> None:
     backend = Describing(sample_nodes(MODEL))
     retriever = hybrid(backend, pushdown=True)
     assert retriever.retrieve(SAMPLE_QUERIES[0])
-    assert (
-        repr(retriever)
-        == "HybridRetriever(fake, top_k=10, fusion=RRF(k=60.0), pushdown=True, name='hybrid')"
+    assert repr(retriever) == (
+        "HybridRetriever(Describing(...), embed_model=FakeEmbedding(...), fusion=RRF(), "
+        "pushdown=True)"
     )
     assert backend.described == 0

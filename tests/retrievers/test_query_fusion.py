@@ -479,9 +479,9 @@ def test_verbose_tells_the_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_it_says_what_it_is_made_of() -> None:
     fusion = QueryFusionRetriever(two(), mode=RRF(), num_queries=1)
     assert repr(fusion) == (
-        "QueryFusionRetriever((FakeRetriever() | FakeRetriever()) >> RRF(k=60.0))"
+        "QueryFusionRetriever([FakeRetriever(...), FakeRetriever(...)], mode=RRF(), num_queries=1)"
     )
-    assert fusion.outline() == "RRF(k=60.0)\n├─ FakeRetriever\n└─ FakeRetriever"
+    assert fusion.outline() == "RRF()\n├─ FakeRetriever\n└─ FakeRetriever"
     assert [leg.name for leg in fusion.legs] == ["FakeRetriever", "FakeRetriever#2"]
 
 

@@ -389,8 +389,8 @@ def test_the_outline_shows_the_root_first() -> None:
     retriever = RecursiveRetriever(
         "b", {"a": FixedRetriever(name="other"), "b": FixedRetriever(name="root")}
     )
-    assert retriever.outline() == "RecursiveRetriever(root_id='b')\n├─ root\n└─ other"
-    assert repr(retriever) == "RecursiveRetriever(root_id='b', ids=['a', 'b'])"
+    assert retriever.outline() == "RecursiveRetriever('b')\n├─ root\n└─ other"
+    assert repr(retriever) == "RecursiveRetriever('b', {'a': other, 'b': root})"
 
 
 @each_case(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])

@@ -237,8 +237,10 @@ def test_the_trace_shows_retriever_and_reranker() -> None:
 
 def test_it_draws_and_tells_what_it_is(dense: VectorRetriever) -> None:
     retriever = RerankRetriever(dense, RuleRerank(), top_k=5)
-    assert retriever.outline().splitlines()[0] == "RerankRetriever(RuleRerank(), top_k=5)"
-    assert repr(retriever) == f"RerankRetriever({dense!r}, reranker=RuleRerank(), top_k=5)"
+    assert retriever.outline().splitlines()[0] == (
+        "RerankRetriever(reranker=RuleRerank(), top_k=5)"
+    )
+    assert repr(retriever) == f"RerankRetriever({dense!r}, RuleRerank(), top_k=5)"
 
 
 def test_a_reranker_that_returns_fewer_than_are_wanted_is_told_at_once() -> None:

@@ -38,11 +38,14 @@ def built() -> RetrievalPipeline:
 def test_it_is_what_the_operators_give() -> None:
     expression = Shout() >> (a | b) >> RRF() >> Top(2)
     pipeline = built()
-    assert repr(pipeline) == repr(expression)
+    assert repr(pipeline) == (
+        "RetrievalPipeline(name='built').add_stage(Shout()).add_stage((a | b)).add_stage(RRF())"
+        ".add_stage(Top(k=2))"
+    )
     assert node_ids(pipeline.retrieve("query")) == node_ids(expression.retrieve("query"))
     assert node_ids(asyncio.run(pipeline.aretrieve("query"))) == ["x", "a"]
     assert a.calls[-1].query_str == "QUERY"
-    assert pipeline.outline().startswith("RetrievalPipeline('built')\n└─ Top(k=2)")
+    assert pipeline.outline().startswith("RetrievalPipeline(name='built')\n└─ Top(k=2)")
 
 
 def test_adding_a_stage_leaves_the_pipeline_as_it_was() -> None:

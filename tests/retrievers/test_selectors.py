@@ -108,7 +108,10 @@ def test_rules_can_only_name_routes_that_there_are() -> None:
 
 def test_rules_show_themselves() -> None:
     rules = RuleSelector([RouteRule("code", min_length=1), RouteRule("food", max_length=9)])
-    assert repr(rules) == "RuleSelector([RouteRule('code'), RouteRule('food')])"
+    assert repr(rules) == (
+        "RuleSelector([RouteRule(route='code', min_length=1), "
+        "RouteRule(route='food', max_length=9)])"
+    )
 
 
 def test_the_nearest_description_is_taken(select: Selected) -> None:
@@ -219,7 +222,7 @@ def test_a_cascade_of_nothing_is_refused_and_one_shows_itself() -> None:
     model = FakeEmbedding()
     cascade = CascadeSelector(RuleSelector([]), EmbeddingSelector(model, margin=0.1))
     assert repr(cascade) == (
-        "CascadeSelector(RuleSelector([]), EmbeddingSelector(margin=0.1, min_similarity=0.0))"
+        "CascadeSelector(RuleSelector([]), EmbeddingSelector(FakeEmbedding(...), margin=0.1))"
     )
 
 

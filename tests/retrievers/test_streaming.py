@@ -10,8 +10,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.execution.legs import Leg, retrieval
+from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import retrieval
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite

@@ -71,4 +71,4 @@ def test_what_it_leaves_is_not_fused() -> None:
     reordered = FixedRetriever([("a", 0.9)], name="a") >> LongContextReorder()
     with pytest.raises(CompositionError, match="behind the fusion") as caught:
         (reordered | FixedRetriever(name="b")) >> RRF()
-    assert str(caught.value).endswith("(a | b) >> RRF(k=60.0) >> LongContextReorder()")
+    assert str(caught.value).endswith("(a | b) >> RRF() >> LongContextReorder()")

@@ -1,9 +1,9 @@
 """Keyword search in process: our extension of LlamaIndex's ``BM25Retriever``."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.indices.base import BaseIndex
@@ -95,6 +95,8 @@ class BM25Retriever(Retriever):
         ['n3', 'n1']
 
     """
+
+    _unrecorded: ClassVar = frozenset({"nodes"})  # the index has them, as they are now
 
     def __init__(  # noqa: PLR0913 - the four that every retriever has, and what BM25 depends on
         self,
@@ -364,6 +366,9 @@ class BM25Retriever(Retriever):
         """
         if self._follower is not None:
             self._follower.refresh()
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        return {"nodes": list(self._index.snapshot.nodes.values()), **super()._current_arguments()}
 
     @property
     def _visible(self) -> Condition | None:

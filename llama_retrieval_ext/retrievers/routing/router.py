@@ -13,14 +13,16 @@ from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_index.core.selectors.utils import get_selector_from_llm
 from llama_index.core.tools import RetrieverTool
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
 from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, fuse, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
+from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
@@ -36,8 +38,8 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
 from llama_retrieval_ext.stages.fusion import RRF
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+@dataclass(frozen=True, slots=True, repr=False)
+class Route(RecordsArguments):
     """A retriever with what a selector needs to know about it.
 
     Args:
@@ -147,11 +149,6 @@ class RouterRetriever(Retriever):
         """The names that the legs were given."""
         return chosen_names([*self.legs.values()])
 
-    @property
-    def label(self) -> str:
-        """The selector and what happens without a selection."""
-        return f"RouterRetriever({self.selector!r}, fallback={self.fallback!r})"
-
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         selections = yield from self._selections(query)
         picked = {selection.name for selection in selections}
@@ -208,8 +205,7 @@ class RouterRetriever(Retriever):
         """What the routes that answered found, by name."""
         asked = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
-        frame = current_context()
-        tell = None if frame is None or len(selections) == 1 else frame.on_partial
+        tell = None if len(selections) == 1 else current_context().on_partial
 
         def report(answers: Answers) -> None:
             if tell is not None:
@@ -244,9 +240,6 @@ class RouterRetriever(Retriever):
         if isinstance(self.selector, LlamaIndexSelector):
             return {"selector": self.selector.selector}
         return {}
-
-    def _expression(self) -> str:
-        return f"RouterRetriever({self.selector!r}, {[*self.legs]})"
 
 
 def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:

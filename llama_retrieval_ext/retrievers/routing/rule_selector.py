@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
@@ -14,8 +15,8 @@ from llama_retrieval_ext.text.normalization import RANGES, dominant_script
 
 
 @checked_arguments
-@dataclass(frozen=True, slots=True)
-class RouteRule:
+@dataclass(frozen=True, slots=True, repr=False)
+class RouteRule(RecordsArguments):
     """Sends a query to a route when everything that it names holds.
 
     Args:
@@ -171,7 +172,3 @@ class RuleSelector(Selector):
             for rule in self.rules
             if held.get(rule.route) is rule
         ]
-
-    def __repr__(self) -> str:
-        rules = ", ".join(f"RouteRule({rule.route!r})" for rule in self.rules)
-        return f"RuleSelector([{rules}])"

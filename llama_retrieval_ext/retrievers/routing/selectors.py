@@ -1,13 +1,11 @@
 """Routing by how near a query is to the descriptions of the routes."""
 
 import dis
-import re
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import unwrap
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
@@ -21,14 +19,14 @@ from llama_index.core.selectors import (
 from llama_index.core.tools import ToolMetadata
 from numpy.typing import NDArray
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
+from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.embedding import embed_text
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled, has_async
-from llama_retrieval_ext.llm.parsing import cleaned
+from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
 
@@ -64,7 +62,7 @@ class Selection:
     reason: str = ""
 
 
-class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefined` says
+class Selector(CheckedArguments, RecordsArguments, ABC):
     """Picks routes for a query.
 
     A subclass defines `select`, a plain function of the query and the routes. One that waits for
@@ -77,7 +75,7 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
 
     """
 
-    def check(self, choices: Sequence[Choice]) -> None:  # noqa: B027 - most can pick any
+    def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if it can pick among these routes; asked once, when a router is made.
 
         Args:
@@ -86,9 +84,6 @@ class Selector(ABC):  # noqa: B024 - one of two methods is needed, which `undefi
         Raises:
             ConfigurationError: It can not.
         """
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
     def select(
         self,
@@ -126,8 +121,7 @@ def selected(
     """
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
-    frame = current_context()
-    left_s = None if frame is None else frame.remaining_s()
+    left_s = current_context().remaining_s()
     limit_s = None if left_s is None else round(share * left_s, 3)
     outcomes: list[Outcome[list[Selection]]] = yield Together([Task(repr(selector), plan, limit_s)])
     return _selections(outcomes[0].result(), function)
@@ -205,9 +199,6 @@ class EmbeddingSelector(Selector):
                     self._known[text] = _unit(np.asarray(vector, dtype=np.float64))
         return np.stack([self._known[text] for text in texts])
 
-    def __repr__(self) -> str:
-        return f"EmbeddingSelector(margin={self.margin}, min_similarity={self.min_similarity})"
-
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     length = float(np.linalg.norm(vector))
@@ -253,81 +244,6 @@ class CascadeSelector(Selector):
             if found:
                 return found
         return []
-
-    def __repr__(self) -> str:
-        return f"CascadeSelector({', '.join(map(repr, self.selectors))})"
-
-
-_PROMPT = """\
-Several sources can be searched. Which of them answer the question best?
-
-{choices}
-
-Question: {query}
-
-Answer with the numbers of at most {most} of them, best first, separated by commas, and nothing \
-else. If none fits, answer: none
-"""
-# Not part of a word, a negative number or a fraction; Chinese stands next to it without a space.
-_NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
-_NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
-
-
-class _Answer(NamedTuple):
-    """What the model chose; no number at all is an answer too."""
-
-    numbers: list[int]
-
-
-class LLMSelector(Selector):
-    """Takes the routes whose numbers a language model names.
-
-    The answer is read tolerantly and followed strictly: numbers out of range and repeated ones are
-    not followed. The selector abstains when the model answers that no route fits. It also abstains
-    when the answer has no number in range, or the model fails or is late; then the answer of the
-    router is marked degraded.
-
-    Args:
-        llm: Any LlamaIndex LLM.
-        max_routes: How many routes it may name, at least 1.
-        timeout_s: Seconds it may take, within half of what is left of the query's time.
-
-    Raises:
-        ConfigurationError: There is no LLM, or a number is out of range.
-    """
-
-    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
-        self.max_routes = check_count(max_routes, "max_routes")
-        # The router and the cascade have set aside their part of the time already.
-        self._writer = LLMWriter(llm, timeout_s, share=1.0)
-
-    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The routes that the model names, in its order."""
-        listed = "\n".join(
-            f"{number}. {each.name}: {each.description}"
-            for number, each in enumerate(choices, start=1)
-        )
-        prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
-        answers: list[_Answer | None] = yield from self._writer.written(
-            repr(self), prompt, lambda said: _read(said, len(choices)), scope=query.scope
-        )
-        numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
-        return [
-            Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
-        ]
-
-    def __repr__(self) -> str:
-        return f"LLMSelector({self._writer!r}, max_routes={self.max_routes})"
-
-
-def _read(said: str, highest: int) -> _Answer | None:
-    """The route numbers in an answer, in its order, without repetitions; None for none usable."""
-    text = cleaned(said)
-    if _NONE.match(text):
-        return _Answer([])
-    named = (int(number) for number in _NUMBER.findall(text))
-    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= highest]
-    return _Answer(numbers) if numbers else None
 
 
 _SINGLE = (LLMSingleSelector, PydanticSingleSelector, EmbeddingSingleSelector)
@@ -377,7 +293,7 @@ class LlamaIndexSelector(Selector):
         return most if isinstance(most, int) else None
 
     def __repr__(self) -> str:
-        return type(self.selector).__name__ + "()"
+        return handle_expression(self.selector)  # it is written without this one around it
 
 
 def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:

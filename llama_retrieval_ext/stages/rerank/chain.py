@@ -37,7 +37,7 @@ def as_reranker(part: AnyReranker) -> Refine:
     )
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class RerankChain(Refine):
     """The ranking of the first reranker that works; of none, the ranking as it came.
 
@@ -83,7 +83,3 @@ class RerankChain(Refine):
             if found is not None:
                 return in_order([hit for hit in found if hit.node.node_id in known])
         return list(hits)
-
-    def __repr__(self) -> str:
-        limit = [] if self.timeout_s is None else [f"timeout_s={self.timeout_s}"]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.rerankers), *limit])})"

@@ -15,7 +15,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
@@ -248,6 +247,3 @@ class LLMRerank(Reranker):
 
     def _shown(self, hit: Hit) -> str:
         return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)

@@ -16,7 +16,6 @@ from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, Origin, origin_of
@@ -230,13 +229,13 @@ class MMR(Reranker):
         missing = [hit for hit in bare if hit.node.node_id not in known]
         if missing:
             known.update((yield from text_embeddings(missing, self._model(missing[0]))))
-        asked = query if is_stored else replace(query, embedding=None)
-        question = yield from self._question(asked, hits)
+        own = query if is_stored else replace(query, embedding=None)
+        embedding = yield from self._query_embedding(own, hits)
         vectors = [
             known[hit.node.node_id] if vector is None else vector
             for hit, vector in zip(hits, carried, strict=True)
         ]
-        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(question, vectors))
+        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
         return reranked(hits, picks, by="MMR")
 
     def _picks(self, question: Vector, vectors: Sequence[Vector]) -> list[tuple[int, float]]:
@@ -248,7 +247,7 @@ class MMR(Reranker):
             lambda_mult=self.lambda_mult,
         )
 
-    def _question(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
+    def _query_embedding(self, query: Query, hits: Sequence[Hit]) -> Plan[list[float]]:
         if query.embedding is not None:
             return query.embedding
         model = self.embed_model or origin_model(hits)
@@ -267,12 +266,8 @@ class MMR(Reranker):
             )
         return self.embed_model
 
-    def __repr__(self) -> str:
-        return constructor_repr(self)
-
 
 def _unknown(message: str) -> Exception:
     """The user's mistake, unless a leg has failed, which perhaps has what is missing."""
-    frame = current_context()
-    has_failed = frame is not None and bool(frame.session.degraded)
+    has_failed = bool(current_context().session.degraded)
     return ExecutionError(message) if has_failed else ConfigurationError(message)

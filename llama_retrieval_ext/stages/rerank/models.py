@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, origin_of
@@ -95,9 +94,6 @@ class ModelRerank(Reranker):
             return 1.0 / max(document.rank or 1, 1)
         return self.score_kind.calibrated(float(document.score))
 
-    def __repr__(self) -> str:
-        return constructor_repr(self)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EmbeddingRerank(Reranker):
@@ -147,9 +143,6 @@ class EmbeddingRerank(Reranker):
         best = sorted(range(len(hits)), key=lambda place: (-scores[place], hits[place].node_id))
         picks = [(place, scores[place]) for place in best[: self.top_k]]
         return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)
 
 
 def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:

@@ -128,8 +128,7 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def _share_s(share: float) -> float | None:
-    frame = current_context()
-    left_s = None if frame is None else frame.remaining_s()
+    left_s = current_context().remaining_s()
     return None if left_s is None else share * left_s
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
+from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
-from llama_retrieval_ext.pipeline.tree import constructor_repr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
 from llama_retrieval_ext.results import Contribution, Hit, ordered
@@ -19,8 +19,8 @@ from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleWeights:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RuleWeights(RecordsArguments):
     """How much each rule of `RuleRerank` counts, relative to the others; 0 switches it off.
 
     Attributes:
@@ -48,8 +48,8 @@ class RuleWeights:
             raise ConfigurationError("at least one of the weights must be above 0")
 
 
-@dataclass(frozen=True, slots=True)
-class Boost:
+@dataclass(frozen=True, slots=True, repr=False)
+class Boost(RecordsArguments):
     """A weight for hits whose metadata has a certain value.
 
     Args:
@@ -152,11 +152,11 @@ class RuleRerank(Refine):
         """Return the hits by rules."""
         text = query.query_str
         words = self.tokenizer.query_tokens(text)[:_LONGEST_PHRASE]
-        wanted = _Wanted(frozenset(self.tokenizer.query_terms(text)), words)
-        return ordered(self._judged(wanted, hit, rank) for rank, hit in enumerate(hits, start=1))
+        terms = _QueryTerms(frozenset(self.tokenizer.query_terms(text)), words)
+        return ordered(self._judged(terms, hit, rank) for rank, hit in enumerate(hits, start=1))
 
-    def _judged(self, wanted: "_Wanted", hit: Hit, rank: int) -> Hit:
-        rules = [rule for rule in self._rules(wanted, hit, rank) if rule[1] > 0]
+    def _judged(self, terms: "_QueryTerms", hit: Hit, rank: int) -> Hit:
+        rules = [rule for rule in self._rules(terms, hit, rank) if rule[1] > 0]
         total = math.fsum(weight for _, weight, _ in rules)
         parts = tuple(
             Contribution(name, rank, value, weight, weight / total * value)
@@ -166,7 +166,9 @@ class RuleRerank(Refine):
         score = min(math.fsum(part.share for part in parts), 1.0)
         return with_score(hit, score, (*replaced(hit, rank), *parts))
 
-    def _rules(self, wanted: "_Wanted", hit: Hit, rank: int) -> Iterator[tuple[str, float, float]]:
+    def _rules(
+        self, terms: "_QueryTerms", hit: Hit, rank: int
+    ) -> Iterator[tuple[str, float, float]]:
         """Name, weight and value of each rule."""
         weights, metadata = self.weights, hit.node.metadata
         text = hit.node.get_content(metadata_mode=MetadataMode.NONE)
@@ -174,9 +176,9 @@ class RuleRerank(Refine):
         present = self.tokenizer.term_counts(text).keys()
         titled = self.tokenizer.term_counts(title).keys()
         yield "place", weights.place, _HALF_PLACE / (_HALF_PLACE + rank - 1)
-        yield "terms", weights.terms, coverage(wanted.terms, present | titled)
-        yield "phrase", weights.phrase, self._phrase(wanted, present, text)
-        yield "title", weights.title, coverage(self.tokenizer.query_terms(title), wanted.terms)
+        yield "terms", weights.terms, coverage(terms.terms, present | titled)
+        yield "phrase", weights.phrase, self._phrase(terms, present, text)
+        yield "title", weights.title, coverage(self.tokenizer.query_terms(title), terms.terms)
         if self.recency is not None:
             factor = self.recency.factor(metadata)
             age = self.recency.unknown if factor is None else factor
@@ -184,20 +186,17 @@ class RuleRerank(Refine):
         for boost in self.boosts:
             yield f"boost {boost.key}", boost.weight, float(boost.given(metadata))
 
-    def _phrase(self, wanted: "_Wanted", present: AbstractSet[int], text: str) -> float:
+    def _phrase(self, terms: "_QueryTerms", present: AbstractSet[int], text: str) -> float:
         """The longest part of the query in the text, beyond a single word unless it is all."""
-        if len(wanted.words) == 1:
-            return coverage(wanted.terms, present)
-        if not self.weights.phrase or len(wanted.terms & present) <= 1:
+        if len(terms.words) == 1:
+            return coverage(terms.terms, present)
+        if not self.weights.phrase or len(terms.terms & present) <= 1:
             return 0.0
-        run = longest_run(wanted.words, self.tokenizer.query_tokens(text))
-        return run / len(wanted.words) if run > 1 else 0.0
-
-    def __repr__(self) -> str:
-        return constructor_repr(self)
+        run = longest_run(terms.words, self.tokenizer.query_tokens(text))
+        return run / len(terms.words) if run > 1 else 0.0
 
 
-class _Wanted(NamedTuple):
+class _QueryTerms(NamedTuple):
     """The query's distinct terms by their ids, and its first words in their order."""
 
     terms: frozenset[int]

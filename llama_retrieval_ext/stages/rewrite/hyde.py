@@ -75,9 +75,6 @@ class HypotheticalDocuments:
         note_details(is_total=True, hyde_queries=[*documents], hyde_queries_count=len(documents))
         return documents
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._writer!r}, n={self.n})"
-
 
 def passage_in(answer: str) -> str:
     r"""The passage that a model wrote, without what it says around it.
@@ -124,7 +121,7 @@ class HyDE(HypotheticalDocuments, Rewrite):
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
         >>> HyDE(ScriptedLLM(["Staff have 25 days of annual leave."]))
-        HyDE(ScriptedLLM, n=1)
+        HyDE(ScriptedLLM(...))
 
     """
 
@@ -158,7 +155,7 @@ class HyDEFanOut(HypotheticalDocuments, FanOut):
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
         >>> HyDEFanOut(ScriptedLLM(["Staff have 25 days of annual leave."]))
-        HyDEFanOut(ScriptedLLM, n=1)
+        HyDEFanOut(ScriptedLLM(...))
 
     """
 

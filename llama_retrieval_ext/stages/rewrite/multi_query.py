@@ -46,7 +46,7 @@ class StepBack(FanOut):
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
         >>> StepBack(ScriptedLLM(["How is leave regulated?"]))
-        StepBack(ScriptedLLM)
+        StepBack(ScriptedLLM(...))
 
     """
 
@@ -72,9 +72,6 @@ class StepBack(FanOut):
             scope=query.scope,
         )
         return fanned_out(query, [each for found in written for each in distinct(found, of=text)])
-
-    def __repr__(self) -> str:
-        return f"StepBack({self._writer!r})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -129,9 +126,6 @@ class WrittenQueries(FanOut, ABC):
     def _usable(self, answer: str, query: Query) -> list[str]:
         """The queries in an answer; none for one that counts as a failure."""
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._writer!r}, n={self.n})"
-
 
 MULTI_QUERY_PROMPT: Final = """\
 A search engine is to find documents for the question below. Write {n} other queries that would \
@@ -153,7 +147,7 @@ class MultiQuery(WrittenQueries):
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
         >>> MultiQuery(ScriptedLLM(["annual leave\ndays off"]), n=2)
-        MultiQuery(ScriptedLLM, n=2)
+        MultiQuery(ScriptedLLM(...), n=2)
 
     """
 
@@ -188,7 +182,7 @@ class Decompose(WrittenQueries):
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
         >>> Decompose(ScriptedLLM(["How long is sick leave?\nWho pays?"]))
-        Decompose(ScriptedLLM, n=4)
+        Decompose(ScriptedLLM(...))
 
     """
 

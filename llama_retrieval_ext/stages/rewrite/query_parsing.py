@@ -80,12 +80,12 @@ def _listed(lines: Sequence[str]) -> list[str]:
         if has_words(text)
         and not (text.startswith("{") or text.endswith((":", "：")) or is_refusal(text))
     ]
-    return [text for text, marked in queries if marked] or _without_talk(
+    return [text for text, marked in queries if marked] or _without_remarks(
         [text for text, _ in queries]
     )
 
 
-def _without_talk(lines: Sequence[str]) -> list[str]:
+def _without_remarks(lines: Sequence[str]) -> list[str]:
     queries = [
         line for line in lines if not (_TALK.match(line) or _MORE_THAN_A_SENTENCE.search(line))
     ]

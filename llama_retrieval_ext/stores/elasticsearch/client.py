@@ -204,8 +204,7 @@ class Transport:
 
 def _limit_s(connection: Connection) -> float | None:
     """Seconds that the deadline of the query leaves; None where a request has less anyway."""
-    frame = current_context()
-    left = None if frame is None else frame.remaining_s()
+    left = current_context().remaining_s()
     if left is None or left >= connection.timeout_s:
         return None
     return max(left, _NO_TIME_S)
@@ -241,6 +240,5 @@ def answer(asked: Request, meaning: Callable[[Json], T]) -> Steps[T]:
 
 
 def _time_for(pause_s: float) -> bool:
-    frame = current_context()
-    left = None if frame is None else frame.remaining_s()
+    left = current_context().remaining_s()
     return left is None or pause_s < left

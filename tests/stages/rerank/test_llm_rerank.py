@@ -205,7 +205,7 @@ def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
 
 def test_it_tells_what_it_is() -> None:
     stage = LLMRerank(ScriptedLLM([]), top_k=5)
-    assert repr(stage) == "LLMRerank(llm=ScriptedLLM(...), top_k=5)"
+    assert repr(stage) == "LLMRerank(ScriptedLLM(...), top_k=5)"
     assert stage.score_kind is ScoreKind.PROBABILITY
 
 

@@ -1,0 +1,290 @@
+"""The record of constructor arguments, and the expressions made of it.
+
+`arguments_of` is derived from the signature of a constructor. ``repr``, ``outline()``, Mermaid
+charts and configuration files are all made of it, so that none of them can contradict another.
+"""
+
+import ast
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import partial, singledispatch
+from types import MappingProxyType
+from typing import ClassVar, Final, NamedTuple
+
+# The attribute with the arguments of the constructor's call.
+_RECORD: Final = "_constructor_call"
+# Collections of more live objects than this are written as ``[...]``.
+_MOST_HANDLES: Final = 4
+_LITERALS: Final = (str, bytes, bool, int, float, complex, type(None))
+
+
+class NamedEnum(Enum):
+    """An enumeration whose members print as they are written: ``Alike.CONTENT``."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class RecordsArguments:
+    """Base of objects that print as the expression that makes them.
+
+    The constructor of each subclass must be wrapped by `checks.checked_arguments`, which calls
+    `record_call`. A dataclass needs no record: its fields are its arguments.
+    """
+
+    __slots__ = ()
+
+    # Arguments that are not kept, such as large data; `_current_arguments` may supply them.
+    _unrecorded: ClassVar[frozenset[str]] = frozenset()
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        """Arguments that can change after construction, with their current values."""
+        return {}
+
+    def __repr__(self) -> str:
+        return call_expression(self)
+
+
+def record_call(
+    instance: RecordsArguments, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> None:
+    """Keep the arguments of a constructor's call for `arguments_of`; the outermost call counts.
+
+    Args:
+        instance: The object under construction; one with slots alone keeps nothing.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+
+    Raises:
+        TypeError: The arguments do not fit the signature.
+    """
+    if not hasattr(instance, "__dict__") or _RECORD in vars(instance):
+        return
+    parameters = _signature(type(instance)).parameters
+    bound = dict(inspect.Signature(parameters).bind(*args, **kwargs).arguments)
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            bound.update(bound.pop(parameter.name, {}))
+    unrecorded = type(instance)._unrecorded  # noqa: SLF001 - of this module
+    vars(instance)[_RECORD] = {
+        name: value for name, value in bound.items() if name not in unrecorded
+    }
+
+
+def arguments_of(part: object) -> Mapping[str, object]:
+    """Return the constructor arguments that differ from their defaults, in order of the signature.
+
+    Args:
+        part: A stage, a retriever, or another object of this package that has a record or is a
+            dataclass.
+
+    Returns:
+        Current values by parameter name; the values of ``*parameter`` as one tuple, those of
+        ``**parameter`` under their own names. Empty for an object without a record.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF
+        >>> dict(arguments_of(RRF(k=10, min_success=2))), dict(arguments_of(RRF()))
+        ({'k': 10, 'min_success': 2}, {})
+
+    """
+    return {
+        name: value
+        for name, value in _all_arguments(part).items()
+        if not _is_default(value, _signature(type(part)).defaults.get(name, MISSING))
+    }
+
+
+def call_expression(part: object, *, without: Collection[str] = ()) -> str:
+    """Return the call that makes an object, without the arguments that have their defaults.
+
+    The required arguments are written by position if one of them is more than a literal, as in
+    ``Leg('law', retriever)``; all others by name.
+
+    Args:
+        part: An object that `arguments_of` knows.
+        without: Names of arguments to leave out.
+    """
+    known = arguments_of(part)
+    positional = _positional(type(part), known)
+    written: list[str] = []
+    for name, value in known.items():
+        if name in without:
+            positional = ()
+        elif name in positional:
+            written.append(value_expression(value))
+        elif name == _rest(type(part)):
+            written.extend(map(value_expression, value if isinstance(value, tuple) else ()))
+        else:
+            written.append(f"{name}={value_expression(value)}")
+    return f"{type(part).__name__}({', '.join(written)})"
+
+
+@singledispatch
+def value_expression(value: object) -> str:
+    """Return the expression that makes a value.
+
+    A live object, such as a store, a model or a retriever of another package, is written as its
+    class with an ellipsis: ``MMR(embed_model=FakeEmbedding(...))``; a function as its name.
+
+    Args:
+        value: An argument of a constructor.
+    """
+    if inspect.isroutine(value) or isinstance(value, type | partial):
+        return function_name(value)
+    return repr(value) if _prints_expression(value) else handle_expression(value)
+
+
+@value_expression.register(str)
+@value_expression.register(bytes)
+@value_expression.register(complex)
+@value_expression.register(int)
+@value_expression.register(type(None))
+@value_expression.register(Enum)
+def _literal_expression(value: object) -> str:
+    return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)
+
+
+@value_expression.register
+def _float_expression(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f"float('{value}')"
+
+
+def handle_expression(value: object) -> str:
+    """Return how a live object is written."""
+    return f"{type(value).__name__}(...)"
+
+
+def function_name(function: object) -> str:
+    """Return the name of a function; of a partial one that of the function inside."""
+    if isinstance(function, partial):
+        return function_name(function.func)
+    name: object = getattr(function, "__name__", None)
+    return name if isinstance(name, str) and name.isidentifier() else handle_expression(function)
+
+
+def _all_arguments(part: object) -> dict[str, object]:
+    current = part._current_arguments() if isinstance(part, RecordsArguments) else {}  # noqa: SLF001 - of this module
+    known = {**_recorded(part), **current}
+    order = [parameter.name for parameter in _signature(type(part)).parameters]
+    others = [name for name, value in known.items() if name not in order and value is not None]
+    return {name: known[name] for name in (*order, *others) if name in known}
+
+
+def _recorded(part: object) -> dict[str, object]:
+    recorded: dict[str, object] | None = getattr(part, _RECORD, None)
+    if recorded is not None:
+        return recorded
+    names = [parameter.name for parameter in _signature(type(part)).parameters]
+    return {name: getattr(part, name) for name in names if hasattr(part, name)}
+
+
+def takes_argument(kind: type, name: str) -> bool:
+    """Return whether the constructor of a class has a parameter of this name."""
+    return any(parameter.name == name for parameter in _signature(kind).parameters)
+
+
+class _Signature(NamedTuple):
+    """The parameters of a constructor without ``self``, and the defaults of those with one."""
+
+    parameters: tuple[inspect.Parameter, ...] = ()
+    defaults: Mapping[str, object] = MappingProxyType({})
+
+
+_signatures: dict[type, _Signature] = {}
+
+
+def _signature(kind: type) -> _Signature:
+    if kind not in _signatures:
+        _signatures[kind] = _new_signature(kind)
+    return _signatures[kind]
+
+
+def _new_signature(kind: type) -> _Signature:
+    constructor: Callable[..., None] = kind.__init__  # type: ignore[misc]  # looked at, not called
+    if constructor is object.__init__:
+        return _Signature()
+    parameters = tuple(inspect.signature(constructor).parameters.values())[1:]
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    if is_dataclass(kind):
+        factories = {field.name: field.default_factory for field in fields(kind)}
+        defaults |= {
+            name: factory()
+            for name, factory in factories.items()
+            if name in defaults and factory is not MISSING
+        }
+    return _Signature(parameters, defaults)
+
+
+def _is_default(value: object, default: object) -> bool:
+    if value is default:
+        return True
+    is_flag = isinstance(default, bool)
+    if default is MISSING or default is None or isinstance(value, bool) != is_flag:
+        return False
+    if type(value) is type(default) and isinstance(value, RecordsArguments):
+        return arguments_of(value) == arguments_of(default)
+    return bool(value == default)
+
+
+def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
+    """The names of the arguments to write by position."""
+    required = [
+        parameter.name
+        for parameter in _signature(kind).parameters
+        if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+        and parameter.default is parameter.empty
+    ]
+    values = [known[name] for name in required if name in known]
+    is_plain = all(isinstance(value, (*_LITERALS, Enum)) for value in values)
+    return () if is_plain or len(values) < len(required) else required
+
+
+def _rest(kind: type) -> str | None:
+    """The name of the constructor's ``*parameter``."""
+    rest = (each.name for each in _signature(kind).parameters if each.kind is each.VAR_POSITIONAL)
+    return next(rest, None)
+
+
+@value_expression.register(Mapping)
+def _mapping_expression(value: Mapping[object, object]) -> str:
+    if len(value) > _MOST_HANDLES and _is_handle(next(iter(value.values()))):
+        return "{...}"
+    pairs = (f"{value_expression(key)}: {value_expression(each)}" for key, each in value.items())
+    return f"{{{', '.join(pairs)}}}"
+
+
+@value_expression.register(list)
+@value_expression.register(tuple)
+@value_expression.register(AbstractSet)
+def _collection_expression(value: "Collection[object]") -> str:
+    if len(value) > _MOST_HANDLES and _is_handle(next(iter(value))):
+        return "[...]"
+    items = ", ".join(map(value_expression, value))
+    if isinstance(value, tuple):
+        return f"({items},)" if len(value) == 1 else f"({items})"
+    if isinstance(value, frozenset):
+        return f"frozenset({{{items}}})" if value else "frozenset()"
+    if isinstance(value, AbstractSet):
+        return f"{{{items}}}" if value else "set()"
+    return f"[{items}]"
+
+
+def _is_handle(value: object) -> bool:
+    return not isinstance(value, RecordsArguments) and value_expression(value).endswith("(...)")
+
+
+def _prints_expression(value: object) -> bool:
+    """Whether the class of a value has a ``repr`` of its own, and that can be evaluated."""
+    owner = next(kind for kind in type(value).__mro__ if "__repr__" in vars(kind))
+    if owner is object or owner.__module__.partition(".")[0] in {"pydantic", "llama_index"}:
+        return False
+    try:
+        ast.parse(repr(value), mode="eval")
+    except SyntaxError:
+        return False
+    return True

@@ -1,0 +1,146 @@
+"""Calls of retrievers: ours get the whole query; what any other returns is checked."""
+
+from collections.abc import Awaitable
+from inspect import unwrap
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.checks import (
+    of_type,
+)
+from llama_retrieval_ext.execution.context import call, note_degraded
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.embedding import embed
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.streaming import reporting
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Origin, as_hit, finite_score, with_origin
+
+
+class HonoursQuery:
+    """Marks a retriever that honours a query's filters, scope and number of hits."""
+
+
+def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
+    """Return the retriever; raise if it is none.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        what: What the argument is called.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    instead = "pass a LlamaIndex retriever; an index has as_retriever()"
+    return of_type(retriever, BaseRetriever, what, instead=instead)
+
+
+def retrieval(
+    retriever: BaseRetriever, query: Query, *, top_k: int | None = None
+) -> Plan[list[NodeWithScore]]:
+    """Return the plan that calls a retriever.
+
+    A retriever of another package does not apply scope and filters: its hits are checked here, and
+    those outside are dropped and reported as degraded. Where its async methods do not work, as with
+    a store that has only a blocking client, it runs in a thread.
+
+    Args:
+        retriever: Ours or any other LlamaIndex retriever.
+        query: The query.
+        top_k: How many hits to request; another package's retriever returns its own number.
+
+    Raises:
+        ScoreError: Another package's retriever returns a score that is not finite.
+    """
+    if isinstance(retriever, HonoursQuery):
+        own = query.for_child(top_k=top_k)
+        hits: list[NodeWithScore] = yield Call(
+            lambda: retriever.retrieve(own), lambda: retriever.aretrieve(own)
+        )
+        return hits
+    embedding = yield from _shared_embedding(retriever, query)
+    # Without partial results: its parts know no scope either, and several may report at once.
+    found = yield from reporting(call(_call(retriever, query, embedding)), None)
+    for hit in found:
+        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
+            finite_score(hit.node.node_id, hit.score)
+    seen = visible(found, query, type(retriever).__name__)
+    if isinstance(retriever, VectorIndexRetriever):
+        origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
+        return [with_origin(as_hit(hit), origin) for hit in seen]
+    return seen
+
+
+def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
+    """The embedding that LlamaIndex's vector retriever needs, shared by all legs with its model."""
+    if (
+        query.embedding is not None
+        or not query.embedding_strs
+        or not isinstance(retriever, VectorIndexRetriever)
+        or not _is_unchanged(retriever)
+        or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
+    ):
+        return query.embedding
+    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - as above
+
+
+def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
+    """Whether it retrieves as LlamaIndex's does; a subclass may embed something else."""
+    # Instrumentation wraps methods anew at each access.
+    return all(
+        unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
+        for name in ("_retrieve", "_aretrieve")
+    )
+
+
+def _call(
+    retriever: BaseRetriever, query: Query, embedding: list[float] | None
+) -> Call[list[NodeWithScore]]:
+    def blocking() -> list[NodeWithScore]:
+        return retriever.retrieve(_bundle(query, embedding))
+
+    def attempt() -> Awaitable[list[NodeWithScore]]:
+        return retriever.aretrieve(_bundle(query, embedding))
+
+    if not _has_async(retriever):
+        return Call(blocking)
+    return Call(blocking, lambda: awaited_or_in_thread(attempt, blocking))
+
+
+def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
+    """A copy for one call: LlamaIndex's vector retriever writes its embedding into what it gets."""
+    return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
+
+
+def _has_async(retriever: BaseRetriever) -> bool:
+    # LlamaIndex's own defaults only call the blocking way, on the loop.
+    if isinstance(retriever, VectorIndexRetriever):
+        store = retriever._vector_store  # noqa: SLF001 - it has no public name
+        if type(store).aquery is BasePydanticVectorStore.aquery:
+            return False
+    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - as above
+
+
+def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
+    """The hits within the query's scope and filters; what is dropped degrades the answer.
+
+    Args:
+        hits: From something that knows neither.
+        query: What they answer.
+        name: Who found them.
+    """
+    condition = query.condition
+    if condition is None:
+        return hits
+    seen = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(seen) < len(hits):
+        note_degraded(
+            name,
+            f"{len(hits) - len(seen)} of {len(hits)} hits were outside the query's scope or "
+            f"filters, which {name} does not know; they were dropped",
+        )
+    return seen

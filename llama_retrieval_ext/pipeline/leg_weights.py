@@ -1,0 +1,110 @@
+"""Which legs of a fusion count, how much, and how many of them must answer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.scores import LARGEST, weighted_legs
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.pipeline.fusion import Fusion
+
+
+Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
+
+
+def check_weights(weights: Weights) -> None:
+    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
+
+    Args:
+        weights: By leg name, or in the order of the legs; None for none.
+
+    Raises:
+        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
+            By name all may be 0: there may be other legs.
+    """
+    if weights is None:
+        return
+    if not isinstance(weights, Mapping | list | tuple):
+        raise ConfigurationError(
+            f"weights must be a mapping by leg name or a list in the order of the legs, "
+            f"got {weights!r}"
+        )
+    named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for leg, weight in named:
+        if not (is_number(weight) and 0.0 <= weight <= LARGEST):
+            which = (
+                f"the weight of leg {leg!r}" if isinstance(weights, Mapping) else f"weight {leg}"
+            )
+            raise ConfigurationError(
+                f"{which} is {weight!r}; pass a number from 0 (which switches the leg off) to 1e100"
+            )
+    if weights and not isinstance(weights, Mapping) and not any(weights):
+        raise ConfigurationError(
+            f"all {len(weights)} weights are 0, so nothing can be ranked; pass at least one above 0"
+        )
+
+
+def resolved_weights(
+    weights: Weights, names: Sequence[str], defaults: Iterable[float]
+) -> dict[str, float]:
+    """The weight of every leg by name.
+
+    Args:
+        weights: By name, where missing ones keep their default, or one a leg in their order.
+        names: The legs.
+        defaults: Their own weights, used where ``weights`` says nothing.
+
+    Raises:
+        ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
+    """
+    check_weights(weights)
+    if weights is None:
+        found = list(defaults)
+    elif isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(names))
+        if unknown:
+            raise ConfigurationError(
+                f"weights name {', '.join(map(repr, unknown))}, which is no leg; "
+                f"the legs are {', '.join(map(repr, names))}"
+            )
+        pairs = zip(names, defaults, strict=True)
+        found = [weights.get(name, default) for name, default in pairs]
+    else:
+        found = list(weights)
+    weighted_legs(names, weights=found)
+    return dict(zip(names, map(float, found), strict=True))
+
+
+def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int:
+    """How many legs must answer: what their composite says, or its fusion, or else 1.
+
+    Args:
+        own: What the composite says; None for nothing.
+        fusion: Its fusion.
+        legs: How many legs it has.
+
+    Raises:
+        ConfigurationError: Both say it, and differently, or there are not so many legs.
+    """
+    if own is not None and fusion.min_success not in (None, own):
+        raise ConfigurationError(
+            f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
+            "once"
+        )
+    least = fusion.min_success if own is None else own
+    return 1 if least is None else check_min_success(least, legs=legs)
+
+
+def check_min_success(min_success: int, *, legs: int) -> int:
+    """The same number, if so many legs can answer.
+
+    Raises:
+        ConfigurationError: It is negative, or above the number of legs.
+    """
+    if check_count(min_success, "min_success", least=0) > legs:
+        raise ConfigurationError(
+            f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
+        )
+    return min_success
