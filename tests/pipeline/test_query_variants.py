@@ -1,7 +1,6 @@
 """Variants that are worth asking differ from the query and keep its language."""
 # ruff: noqa: RUF001 - full-width punctuation on purpose
 
-
 from llama_retrieval_ext.pipeline.query_variants import distinct, keeps_language, reworded
 from llama_retrieval_ext.query import Query, Scope
 from tests.cases import each_case

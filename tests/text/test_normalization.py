@@ -1,4 +1,3 @@
-
 from llama_retrieval_ext.text.normalization import dominant_script
 from tests.cases import each_case
 

@@ -1,4 +1,3 @@
-
 from llama_retrieval_ext.text.segmentation import pieces
 from tests.cases import each_case
 

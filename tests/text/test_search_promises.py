@@ -1,6 +1,5 @@
 """What finds what: the cases that LlamaIndex's keyword search misses, and their kin."""
 
-
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.cases import each_case
 

@@ -1,4 +1,3 @@
-
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 from tests.cases import each_case
 

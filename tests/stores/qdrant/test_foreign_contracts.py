@@ -8,24 +8,36 @@ from typing import Any
 import pytest
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
-from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
 
 MODEL = FakeEmbedding()
-KINDS = ["local", "local async", "http", "http sync", "http async"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["local", "http"])
 def any_hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
-    """A store with sparse vectors, with a sync client, an async one, or both."""
+    """A store with sparse vectors: in local mode, and over HTTP with both clients."""
+    with made(request.param) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module", params=["local async", "http sync", "http async"])
+def one_client(request: pytest.FixtureRequest) -> Iterator[Named]:
+    """A store with sparse vectors that has only the sync client, or only the async one."""
     with made(request.param) as backend:
         yield backend
 
@@ -100,3 +112,19 @@ class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, hybrid: Named) -> HybridRetriever:
         return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)
+
+
+@each_case("scope", [None, ACME, Scope("nobody")])
+@each_case("text", [*SAMPLE_QUERIES, "?!"])
+def test_a_store_with_one_client_answers_sync_and_async_as_others_do(
+    one_client: Named, hybrid: Named, text: str, scope: Scope | None
+) -> None:
+    search = Search(5, None if scope is None else scope.condition, scope)
+    vector = MODEL.get_query_embedding(text)
+    for dense_or_keyword in (
+        lambda backend: backend.dense(vector, search),
+        lambda backend: backend.keyword(text, search),
+    ):
+        expected = found_by(dense_or_keyword(hybrid))
+        assert_same(found_by(dense_or_keyword(one_client)), expected)
+        assert_same(asyncio.run(arun(call(dense_or_keyword(one_client)))), expected)
