@@ -10,11 +10,17 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+)
 from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
@@ -120,11 +126,14 @@ def test_a_store_with_one_client_answers_sync_and_async_as_others_do(
     one_client: Named, hybrid: Named, text: str, scope: Scope | None
 ) -> None:
     search = Search(5, None if scope is None else scope.condition, scope)
-    vector = MODEL.get_query_embedding(text)
-    for dense_or_keyword in (
-        lambda backend: backend.dense(vector, search),
-        lambda backend: backend.keyword(text, search),
-    ):
-        expected = found_by(dense_or_keyword(hybrid))
-        assert_same(found_by(dense_or_keyword(one_client)), expected)
-        assert_same(asyncio.run(arun(call(dense_or_keyword(one_client)))), expected)
+    vector = tuple(MODEL.get_query_embedding(text))
+    for query in (VectorQuery(vector, search), KeywordQuery(text, search)):
+        expected = found_by(_search(hybrid, query))
+        assert_same(found_by(_search(one_client, query)), expected)
+        assert_same(asyncio.run(arun(call(_search(one_client, query)))), expected)
+
+
+def _search(backend: Named, query: VectorQuery | KeywordQuery) -> Call[list[Candidate]]:
+    if isinstance(query, VectorQuery):
+        return backend.dense(query.embedding, query.search)
+    return backend.keyword(query.text, query.search)
