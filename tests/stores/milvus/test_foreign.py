@@ -64,7 +64,7 @@ def random_corpus(
     return ForeignBackend(store), nodes
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(condition=ODD.conditions)
 def test_it_finds_what_matches(
     random_corpus: tuple[ForeignBackend, list[TextNode]], condition: Condition

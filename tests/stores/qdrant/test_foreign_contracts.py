@@ -8,24 +8,42 @@ from typing import Any
 import pytest
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+)
 from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
-from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
 
 MODEL = FakeEmbedding()
-KINDS = ["local", "local async", "http", "http sync", "http async"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["local", "http"])
 def any_hybrid(request: pytest.FixtureRequest) -> Iterator[Named]:
-    """A store with sparse vectors, with a sync client, an async one, or both."""
+    """A store with sparse vectors: in local mode, and over HTTP with both clients."""
+    with made(request.param) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module", params=["local async", "http sync", "http async"])
+def one_client(request: pytest.FixtureRequest) -> Iterator[Named]:
+    """A store with sparse vectors that has only the sync client, or only the async one."""
     with made(request.param) as backend:
         yield backend
 
@@ -100,3 +118,22 @@ class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, hybrid: Named) -> HybridRetriever:
         return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)
+
+
+@each_case("scope", [None, ACME, Scope("nobody")])
+@each_case("text", [*SAMPLE_QUERIES, "?!"])
+def test_a_store_with_one_client_answers_sync_and_async_as_others_do(
+    one_client: Named, hybrid: Named, text: str, scope: Scope | None
+) -> None:
+    search = Search(5, None if scope is None else scope.condition, scope)
+    vector = tuple(MODEL.get_query_embedding(text))
+    for query in (VectorQuery(vector, search), KeywordQuery(text, search)):
+        expected = found_by(_search(hybrid, query))
+        assert_same(found_by(_search(one_client, query)), expected)
+        assert_same(asyncio.run(arun(call(_search(one_client, query)))), expected)
+
+
+def _search(backend: Named, query: VectorQuery | KeywordQuery) -> Call[list[Candidate]]:
+    if isinstance(query, VectorQuery):
+        return backend.dense(query.embedding, query.search)
+    return backend.keyword(query.text, query.search)
