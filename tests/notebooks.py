@@ -1,8 +1,8 @@
 """Runs the notebooks, whose outputs are committed so that they can be read without running them.
 
 ``python -m tests.notebooks [NAME...]`` fails where the output of a cell differs from the committed
-one; times, ids and pictures may. ``--write`` writes what comes out into the notebooks. The second one
-has four engines if ``KB_ELASTICSEARCH_URL`` names a server, as it does under
+one; times, ids and pictures may. ``--write`` writes what comes out into the notebooks. The second
+notebook has four engines if ``KB_ELASTICSEARCH_URL`` names a server, as it does under
 ``python -m tests.servers.with_elasticsearch``.
 """
 
@@ -24,6 +24,8 @@ _METADATA = {
 _TIME = re.compile(r"\b\d[\d.,]* (ms|s|kB|MB)\b")
 _FIELD = re.compile(r"\b(seconds|size_bytes)=[\d.]+")
 _ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+\b")
+_FOLDER = re.compile(r"/\S*\btmp\w{8}\b")  # of tempfile
+_TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"\d+\.\d+(e-?\d+)?")
 
 
@@ -75,11 +77,12 @@ def _texts(output: Any) -> Iterator[str]:
         yield f"{output.ename}: {output.evalue}"
     else:
         for kind, data in sorted(output.data.items()):
-            yield kind if kind.startswith("image/") else f"{kind}: {data}"
+            text = _TAG.sub(" ", data) if kind == "text/html" else data
+            yield kind if kind.startswith("image/") else f"{kind}: {text}"
 
 
 def _comparable(text: str) -> str:
-    text = _ID.sub("#", _FIELD.sub(r"\1=#", _TIME.sub(r"# \1", text)))
+    text = _FOLDER.sub("#", _ID.sub("#", _FIELD.sub(r"\1=#", _TIME.sub(r"# \1", text))))
     # Four digits of a sum differ between processors; two do not.
     return re.sub(r"[ \t]+", " ", _NUMBER.sub(lambda number: f"{float(number[0]):.2f}", text))
 

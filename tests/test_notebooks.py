@@ -1,4 +1,4 @@
-"""Notebooks are committed with their outputs; `.ci/run` compares these with those of another run."""
+"""Notebooks are committed with outputs; `.ci/run` compares these with those of another run."""
 
 from pathlib import Path
 
@@ -14,7 +14,12 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert problems(notebook) == []
-    kinds = {kind for cell in notebook.cells for o in cell.get("outputs", ()) for kind in o.get("data", {})}
+    kinds = {
+        kind
+        for cell in notebook.cells
+        for o in cell.get("outputs", ())
+        for kind in o.get("data", {})
+    }
     assert {"text/html", "image/png"} & kinds, "there is nothing to look at"
 
 
