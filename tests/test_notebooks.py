@@ -1,6 +1,7 @@
 """Notebooks are committed with outputs; `.ci/run` compares these with those of another run."""
 
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -24,7 +25,7 @@ def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> 
 
 
 def test_times_and_ids_do_not_count_and_everything_else_does() -> None:
-    def notebook(text: str) -> nbformat.NotebookNode:
+    def notebook(text: str) -> Any:
         output = nbformat.v4.new_output("stream", text=text)
         return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=[output])])
 
