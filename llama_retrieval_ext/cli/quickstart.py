@@ -243,7 +243,9 @@ print(kb.search({question}, top_k=3))"""
 _OF_KNOWLEDGE_BASE = """\
 from llama_retrieval_ext import {names}
 kb = KnowledgeBase.open({url}, embed_model={model}, must_exist=True)
-print(kb.search({question}, top_k=3))"""
+retriever = kb.retriever("hybrid", top_k=3)
+for hit in retriever.retrieve({question}):
+    print(hit.score, hit.text)"""
 
 
 def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:

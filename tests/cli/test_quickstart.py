@@ -209,7 +209,7 @@ def test_somebody_who_is_there_is_asked_until_there_is_no_question(
     assert finished.stdout.count("your question") == 3
     assert "25 days" in finished.stdout
     assert "at noon" in finished.stdout
-    assert 'retrieve("annual leave")' in finished.stdout
+    assert 'search("annual leave", top_k=3)' in finished.stdout
 
 
 def test_kept_index_can_be_searched(run: Run, tmp_path: Path, handbook: Path) -> None:
