@@ -23,7 +23,8 @@ from llama_retrieval_ext.stores.elasticsearch.index import (
 )
 from llama_retrieval_ext.stores.elasticsearch.requests import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
-from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.old_searcher import Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # Hits that a server returns at once, and candidates that it looks at, unless set up otherwise.

@@ -34,16 +34,16 @@ from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Searcher, Wa
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    Choice,
-    Chosen,
+    Choose,
     EngineFeatures,
-    ScoredId,
+    KeywordQuery,
     ScoreRange,
     Search,
+    VectorQuery,
+    chosen_candidates,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.old_searcher import Answer, EngineBackend, Modes
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
-from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -234,30 +234,32 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
             dense=SIMILARITIES[self.store.distance].range,
             keyword=ScoreRange("bm25", 0.0, None),
             one_round_trip=True,
-            ids_first=True,
             most_hits=WINDOW,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             mmr=self._has_mmr,
             real_async=True,
         )
 
-    def best_of_both(
-        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
-    ) -> Call[Chosen]:
-        """What is chosen of both: their ids come in one request, the nodes in a second.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(search), self._searcher
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]]:
+        """Ids come in one request, and the nodes of the chosen in a second, if they are few."""
+        if 2 * top_k > vector.search.top_k:
+            return super().hybrid(vector, keyword, choose, top_k=top_k)
+        wanted, searcher = self._wanted(vector.search), self._searcher
         bare = replace(wanted, bare=True)
 
-        def steps() -> Steps[Chosen]:
-            near, sharing = yield from searcher.batch([(embedding, bare), (text, bare)])
-            top = choose(_scored(near), _scored(sharing))
-            if not top:
-                return [], {}
-            return top, (yield from searcher.nodes_of([each.node_id for each in top], wanted))
+        def steps() -> Steps[list[Candidate]]:
+            queries = [(vector.embedding, bare), (keyword.text, bare)]
+            near, sharing = yield from searcher.batch(queries)
+            chosen = chosen_candidates(choose, near, sharing)
+            ids = [each.node_id for each in chosen]
+            nodes = (yield from searcher.nodes_of(ids, wanted)) if ids else {}
+            return [
+                Candidate(nodes[each.node_id], each.score)
+                for each in chosen
+                if each.node_id in nodes
+            ]
 
         return self._call(steps)
 
@@ -277,7 +279,3 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
     def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
         transport = self.store.transport
         return Call(lambda: transport.run(ask()), lambda: transport.arun(ask()))
-
-
-def _scored(found: Sequence[Candidate]) -> list[ScoredId]:
-    return [(each.node_id, each.score) for each in found]

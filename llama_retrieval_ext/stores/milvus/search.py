@@ -14,7 +14,8 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
-from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
+from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.old_searcher import Sought, fused_here
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.milvus.collection import Collection
 from llama_retrieval_ext.stores.milvus.filters import Expression

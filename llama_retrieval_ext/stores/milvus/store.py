@@ -13,12 +13,10 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
-    EngineQuery,
     ScoreRange,
     Search,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.query_modes import Modes
+from llama_retrieval_ext.stores.engine.old_searcher import EngineBackend, Modes
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
 from llama_retrieval_ext.stores.milvus.client import Connection
 from llama_retrieval_ext.stores.milvus.collection import Collection
@@ -206,20 +204,10 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
         return EngineFeatures(
             dense=dense,
             keyword=ScoreRange("bm25", 0.0),
-            grouping=self.store.searcher.groups,
             most_hits=MOST,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
             mmr=self._has_mmr,
         )
-
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        """The best nodes of the best documents, best first.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(asked.search), self._searcher
-        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
 
     @property
     def _searcher(self) -> Searcher:

@@ -11,7 +11,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -53,7 +53,7 @@ def nodes_with_uuids(model: BaseEmbedding) -> list[BaseNode]:
 class Named:
     """A backend over `nodes_with_uuids` that finds `sample_nodes`."""
 
-    def __init__(self, backend: ForeignBackend) -> None:
+    def __init__(self, backend: LlamaIndexQdrantBackend) -> None:
         self._backend = backend
         self.store = backend.store
         self.engine = backend.engine
