@@ -89,8 +89,8 @@ class BothSearchesContract:
                 hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
                 assert hybrid is not None
                 found = found_by(hybrid)
-                assert chosen.near == [(each.node_id, each.score) for each in near]
-                assert chosen.sharing == [(each.node_id, each.score) for each in sharing]
+                assert [id_ for id_, _ in chosen.near] == [each.node_id for each in near]
+                assert [id_ for id_, _ in chosen.sharing] == [each.node_id for each in sharing]
                 nodes = {each.node_id: each.node for each in (*near, *sharing)}
                 assert [each.node for each in found] == [nodes[id_] for id_ in chosen.ids]
 

@@ -1,6 +1,6 @@
 """Searches of a collection that LlamaIndex's `QdrantVectorStore` made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Final, TypeVar
@@ -24,7 +24,6 @@ from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
     KeywordQuery,
-    Search,
     VectorQuery,
 )
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
@@ -111,13 +110,6 @@ class LlamaIndexCollection:
         encode = self._encoder
         indices, values = (yield lambda: encode([text])) if encode else ([[]], [[]])
         return models.SparseVector(indices=list(indices[0]), values=list(values[0]))
-
-    def without_keywords(self) -> UnsupportedModeError:
-        """Return the error for keyword search in a store without it."""
-        return UnsupportedModeError(
-            f"{self.where} has no sparse vectors to search for keywords; make it with "
-            "enable_hybrid=True and a new collection, or open a store by URL"
-        )
 
     def candidate(self, point: models.ScoredPoint, score: float) -> Candidate:
         """Return the candidate of a point, whose node is made on first access."""
@@ -283,16 +275,19 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         """Return the call that runs steps."""
         return self._source.connection.call(steps)
 
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return nodes whose sparse vectors agree with that of a text, best first.
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        """Return one ranking a query; keyword queries match sparse vectors.
 
         Raises:
-            UnsupportedModeError: The store has no sparse vectors.
-            UnsupportedFilterError: The condition cannot be exact on LlamaIndex's payload.
+            UnsupportedModeError: The store has no sparse vectors for keyword queries.
+            UnsupportedFilterError: A condition cannot be exact on LlamaIndex's payload.
         """
-        if not self._source.has_keywords:
-            raise self._source.without_keywords()
-        return super().keyword(text, search)
+        if not self._source.has_keywords and any(isinstance(q, KeywordQuery) for q in queries):
+            raise UnsupportedModeError(
+                f"{self._source.where} has no sparse vectors to search for keywords; make it with "
+                "enable_hybrid=True and a new collection, or open a store by URL"
+            )
+        return super().batch(queries)
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""

@@ -46,9 +46,11 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
 ) -> None:
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
-    for backend in (LlamaIndexQdrantBackend(store), LlamaIndexQdrantBackend(foreign_store(client, hybrid=True))):
+    for other in (store, foreign_store(client, hybrid=True)):
+        backend = LlamaIndexQdrantBackend(other)
         assert backend.features.keyword is None
-        assert backend.batch(hybrid_queries(VECTOR, "leave", Search(3))) is None
+        with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
+            backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
         with pytest.raises(UnsupportedModeError):
