@@ -250,8 +250,9 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
         bare = replace(wanted, bare=True)
 
         def steps() -> Steps[list[Candidate]]:
-            queries = [(vector.embedding, bare), (keyword.text, bare)]
-            near, sharing = yield from searcher.batch(queries)
+            near, sharing = yield from searcher.batch(
+                [(vector.embedding, bare), (keyword.text, bare)]
+            )
             chosen = chosen_candidates(choose, near, sharing)
             ids = [each.node_id for each in chosen]
             nodes = (yield from searcher.nodes_of(ids, wanted)) if ids else {}

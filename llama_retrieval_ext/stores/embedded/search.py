@@ -160,7 +160,8 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
                 return [shard.query(requests[0])]
             return shard.query_batch(QueryBatchRequest(requests))
 
-        return (yield send)
+        pages: list[list[ScoredPoint]] = yield send
+        return pages
 
     def raw_score(self, hit: ScoredPoint) -> float:
         """Return the engine's score."""
@@ -172,11 +173,10 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; again if another thread has replaced it meanwhile."""
-        return (
-            yield lambda: self._directory.read(
-                lambda shard: run_steps(steps(), lambda function: function(shard)), empty=empty
-            )
+        result: T = yield lambda: self._directory.read(
+            lambda shard: run_steps(steps(), lambda function: function(shard)), empty=empty
         )
+        return result
 
     def diverse(
         self, request: EngineRequest[Clause], *, lambda_mult: float, candidates: int

@@ -148,9 +148,7 @@ class ConfigRequest:
         names = [each.name for each in fields(self) if each.name not in _APART]
         requested = {name: getattr(self, name) for name in names}
         chosen = {name: value for name, value in requested.items() if value is not None}
-        return replace(
-            recorded, **chosen, dimension=self.dimension, params=dict(self.params or {})
-        )
+        return replace(recorded, **chosen, dimension=self.dimension, params=dict(self.params or {}))
 
     def check(self, recorded: Setup, where: object) -> None:
         """Raise unless a store is set up as requested."""

@@ -89,7 +89,8 @@ class EngineBackend(ABC, Generic[B]):
     ) -> Call[list[Candidate]]:
         """Return the best of both searches as the engine fuses them."""
         searcher = self.searcher
-        near, sharing = map(searcher.request, hybrid_queries(embedding, text, search))
+        vector, keyword = hybrid_queries(embedding, text, search)
+        near, sharing = searcher.request(vector), searcher.request(keyword)
         return self.call(lambda: searcher.fused(near, sharing, how))
 
 

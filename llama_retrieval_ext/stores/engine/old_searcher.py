@@ -137,7 +137,10 @@ class Modes(Generic[N, W]):
             embedding, wanted = embedding_of(query), self.wanted(top_k, nodes)
             return self.call(lambda: self.searcher.dense(embedding, wanted))
         if query.mode in KEYWORD_MODES:
-            text, wanted = text_of(query), self.wanted(first_count(query.sparse_top_k, top_k), nodes)
+            text, wanted = (
+                text_of(query),
+                self.wanted(first_count(query.sparse_top_k, top_k), nodes),
+            )
             return self.call(lambda: self.searcher.keyword(text, wanted))
         if query.mode == VectorStoreQueryMode.HYBRID:
             return self._hybrid(query, nodes, top_k)

@@ -153,9 +153,7 @@ class QueryModes:
         check_options(query, options)
         # LlamaIndex's own retriever always passes node_ids=[]: no restriction. It passes
         # doc_ids=[] only if its caller did: no document at all.
-        filter_ = self.compile_target(
-            Target(query.node_ids or None, query.doc_ids, query.filters)
-        )
+        filter_ = self.compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
         if query.mode == VectorStoreQueryMode.DEFAULT:
             near = _near(query, filter_)
             return lambda: self._ranking(near)
@@ -217,22 +215,26 @@ def _sharing(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
 
 
 def first_count(count: int | None, top_k: int) -> int:
+    """Return a count of a query, or its default."""
     return top_k if count is None else check_top_k(count)
 
 
 def embedding_of(query: VectorStoreQuery) -> list[float]:
+    """Return the query's embedding, or raise."""
     if query.query_embedding is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
     return query.query_embedding
 
 
 def text_of(query: VectorStoreQuery) -> str:
+    """Return the query's text, or raise."""
     if query.query_str is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return query.query_str
 
 
 def fusion_for(alpha: float | None) -> Fusion:
+    """Return the fusion that ``alpha`` means: by rank without it."""
     if alpha is None:
         return RRF()
     if not 0.0 <= alpha <= 1.0:
@@ -244,6 +246,7 @@ def fusion_for(alpha: float | None) -> Fusion:
 
 
 def check_options(query: VectorStoreQuery, options: Options) -> None:
+    """Raise if a query has options that its mode does not take."""
     known = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
     unknown = sorted(set(options) - known)
     if unknown:

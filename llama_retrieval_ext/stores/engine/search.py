@@ -139,6 +139,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         Returns:
             Each with its similarity to the embedding, which need not fall from pick to pick.
         """
+        del request, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
     def request(self, query: EngineQuery) -> EngineRequest[F]:
@@ -203,9 +204,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return rankings
 
     def _search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        searches = []
+        searches: list[S | None] = []
         for request in requests:
-            searches.append((yield from self.native(request)))
+            searches.append((yield from self.native(request)))  # noqa: PERF401 - no generator there
         some = [search for search in searches if search is not None]
         found = iter((yield from self.rankings(some)) if some else [])
         return [[] if search is None else next(found) for search in searches]
@@ -217,8 +218,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         nearest = yield from self.native(legs[0])
         matching = yield from self.native(legs[1])
         if nearest is None or matching is None:
-            rankings = yield from self._search(legs)
-            return fuse_legs(*rankings, how, top_k=near.top_k)
+            dense, keyword = yield from self._search(legs)
+            return fuse_legs(dense, keyword, how, top_k=near.top_k)
         fused = self.fused_search(nearest, matching, how, top_k=near.top_k)
         return (yield from self.rankings([fused]))[0]
 

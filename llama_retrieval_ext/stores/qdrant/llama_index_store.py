@@ -23,6 +23,7 @@ from llama_retrieval_ext.stores.encoding.vectors import (
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
+    EngineQuery,
     KeywordQuery,
     VectorQuery,
 )

@@ -78,7 +78,9 @@ def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
     store.add(nodes_with_uuids(MODEL))
     for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
         search = Search(20, Compare("lang", operator, value))
-        found = {each.node_id for each in LlamaIndexQdrantBackend(store).dense(VECTOR, search).function()}
+        found = {
+            each.node_id for each in LlamaIndexQdrantBackend(store).dense(VECTOR, search).function()
+        }
         assert UUIDS["stray-note"] in found
         assert UUIDS["acme-leave-zh"] in found
         assert UUIDS["acme-leave"] not in found
@@ -129,7 +131,9 @@ def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
     payload = {"text": "old text", "color": "red", "doc_id": "d", "node_info": json.dumps({})}
     client.upsert("c", [models.PointStruct(id=7, vector=[1.0, 0.0], payload=payload)])
     red = Compare("color", FilterOperator.EQ, "red")
-    (found,) = LlamaIndexQdrantBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+    (found,) = (
+        LlamaIndexQdrantBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+    )
     assert found.node_id == "7"
     assert found.node.get_content() == "old text"
 
