@@ -1,8 +1,7 @@
-"""`StoreDirectory`: an open store directory, shared by all store objects that name it.
+"""`StoreDirectory`: an open store directory, and the registry of those that this process has open.
 
-The store directories this process has open, so that opening one twice gives the same one twice.
-
-A notebook cell that opens a store is run again and again; the engine would refuse the second time.
+All store objects of a directory share one: a notebook cell that opens a store is run again and
+again, and the engine would refuse the second time.
 """
 
 import os
@@ -42,24 +41,24 @@ FLUSH_BYTES: Final = 256 * 2**20
 class StoreDirectory:
     """The config and the engine's shard of one directory, locked against other processes.
 
-    Threads share it. Who writes holds `lock`; readers need none.
+    Threads share it. Writers hold `lock`; readers need no lock.
 
     Args:
-        path: The directory; made if need be.
-        request: What the opener asks for.
+        path: The directory; created if missing.
+        request: The config that the opener requests.
         temporary: Whether it is removed when closed.
 
     Attributes:
         config: How the store is set up; replaced as a whole.
-        lock: Held by who writes.
+        lock: Held by writers.
         inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
             term statistics still count them.
 
     Raises:
         StoreFormatError: The directory holds something else, or a newer store.
         StoreUnavailableError: It cannot be used, or another process has it open.
-        ConfigurationError: The store has another tokenizer or distance than asked for.
-        DimensionMismatchError: The store has another dimension than asked for.
+        ConfigurationError: The store has another tokenizer or distance than requested.
+        DimensionMismatchError: The store has another dimension than requested.
     """
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
@@ -85,24 +84,16 @@ class StoreDirectory:
                 raise
 
     def adopt(self, request: ConfigRequest) -> None:
-        """Let in one more who opens it, if the request fit.
-
-        Raises:
-            ConfigurationError: The store has another tokenizer or distance than asked for.
-            DimensionMismatchError: The store has another dimension than asked for.
-        """
+        """Apply the request of another opener, or raise if it does not fit."""
         with self.lock:
             self._set_up(request.resolve(self.config, self.path))
 
     def establish(self, *, dimension: int, average_length: float) -> None:
-        """Make the shard if there is none; record the average for the nodes that come first.
+        """Create the shard if there is none; record the average of the first nodes.
 
         Args:
             dimension: Of the embeddings.
             average_length: Mean number of terms of the nodes that are about to be added.
-
-        Raises:
-            DimensionMismatchError: Somebody else has just added embeddings of another dimension.
         """
         with self.lock:
             shard = self._usable()
@@ -112,12 +103,7 @@ class StoreDirectory:
             self._set_up(config)
 
     def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
-        """What a function finds in the shard, or does to it; `empty` while there is none.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed.
-        """
+        """Return a function of the shard, or `empty` while there is none."""
         while (shard := self._usable()) is not None:
             try:
                 return function(shard)
@@ -130,15 +116,11 @@ class StoreDirectory:
         return empty
 
     def change(self, function: Callable[[EdgeShard], None], *, size_bytes: int) -> None:
-        """Let a function write to the shard, if there is one.
+        """Call a function that writes to the shard, if there is one.
 
         Args:
-            function: What writes.
-            size_bytes: About how much; after a while all of it is flushed.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed.
+            function: Writes.
+            size_bytes: About how much it writes; every `FLUSH_BYTES` are flushed.
         """
         with self.lock:
             self.read(function, empty=None)
@@ -147,7 +129,7 @@ class StoreDirectory:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what the engine still keeps in its log to where it belongs, and shorten the log."""
+        """Flush the engine's log to its storage."""
         with self.lock:
             self.read(EdgeShard.flush, empty=None)
             self._unflushed = 0
@@ -155,15 +137,11 @@ class StoreDirectory:
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
         """Move to a new shard. Readers go on meanwhile, and writers wait.
 
-        The config names the one that counts: whenever the process dies, it is either as a whole,
-        and opening the directory removes the other.
+        The config names the current shard: whenever the process dies, it is either the old or the
+        new one, whole, and opening the directory removes the other.
 
         Args:
-            fill: Brings what is in the first shard into the second.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed, or there is no room; nothing has changed.
+            fill: Copies the first shard into the second.
         """
         with self.lock, clear_errors(self.path):
             old = self._usable()
@@ -183,7 +161,7 @@ class StoreDirectory:
                 self._settle(old, new, after)
 
     def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
-        """Go on with the shard that the config names, and remove the other."""
+        """Continue with the shard that the config names, and remove the other."""
         dropped, unnamed = new, after
         if read_config(self.path) == after:
             dropped, unnamed = old, self.config
@@ -193,7 +171,7 @@ class StoreDirectory:
         remove_shard(self.path, unnamed)
 
     def reset(self) -> None:
-        """Remove all nodes, and with them what was measured on them."""
+        """Remove all nodes, the dimension and the average length."""
         with self.lock:
             shard = self._usable()
             config = replace(self.config, dimension=None, average_length=None)
@@ -205,15 +183,10 @@ class StoreDirectory:
                     remove_shard(self.path, config)
 
     def remove(self) -> None:
-        """Delete what is in it, and the directory if nothing else is.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: It cannot be deleted; what was not deleted yet is an empty store.
-        """
+        """Delete the store's files, and the directory if nothing else is in it."""
         with self.lock, clear_errors(self.path):
             self.reset()
-            # While it is locked: afterwards these may be somebody else's.
+            # While it is locked: afterwards these may be those of another process.
             for name in (MANIFEST, DRAFT, LOCK):
                 with suppress(PermissionError):  # Windows deletes no file that is open
                     (self.path / name).unlink(missing_ok=True)
@@ -222,7 +195,7 @@ class StoreDirectory:
                 self.path.rmdir()
 
     def close(self) -> None:
-        """Write what is pending and let other processes in. A forked child has nothing to close."""
+        """Flush and unlock the directory. A forked child has nothing to close."""
         if os.getpid() != self._process:
             return
         with self.lock:
@@ -264,7 +237,7 @@ MEMORY: Final = ":memory:"
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """An open directory and how many use it; when nobody does, it is closed for good."""
+    """An open directory and its number of users; without any it is closed."""
 
     directory: StoreDirectory
     users: int = 0
@@ -275,35 +248,35 @@ class Registry:
     """Open directories by their real path.
 
     The garbage collector releases stores at any line of any thread. Therefore the lock is
-    reentrant, and nobody waits for a directory's own lock while holding it.
+    reentrant, and no holder waits for a directory's own lock.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Know of none: a forked child can use nothing of what its parent has open."""
+        """Drop all: a forked child can use no directory of its parent."""
         self._lock = RLock()
         self._open: dict[Path, Opened] = {}
 
     def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
-        """The directory of a path; who gets it releases it, once.
+        """Return the directory of a path; the caller releases it, once.
 
         Args:
             path: Where; ``":memory:"`` for a temporary directory, removed when released.
-            request: What the opener asks for.
+            request: The config that the opener requests.
 
         Raises:
             StoreFormatError: The directory holds something else, or a newer store.
             StoreUnavailableError: It cannot be used, or another process has it open.
-            ConfigurationError: The store has another tokenizer or distance than asked for.
-            DimensionMismatchError: The store has another dimension than asked for.
+            ConfigurationError: The store has another tokenizer or distance than requested.
+            DimensionMismatchError: The store has another dimension than requested.
         """
         if str(path) == MEMORY:
             return Opened(_temporary(request), users=1)
         real = Path(path).expanduser().resolve()
         while (opened := self._join(real, request)).closing:
-            opened.directory.close()  # waits for whoever is at it
+            opened.directory.close()  # waits for its users
             self._remove(opened)
         try:
             opened.directory.adopt(request)
@@ -313,7 +286,7 @@ class Registry:
         return opened
 
     def release(self, opened: Opened) -> None:
-        """Close a directory, unless somebody else still uses it."""
+        """Close a directory, unless it has other users."""
         with self._lock:
             opened.users -= 1
             if opened.users or opened.closing:
@@ -323,12 +296,7 @@ class Registry:
         self._remove(opened)
 
     def remove(self, opened: Opened) -> None:
-        """Close and delete a directory that nobody else uses; who got it releases it all the same.
-
-        Raises:
-            StoreUnavailableError: Somebody else uses it, or it cannot be deleted; it is closed
-                then, too.
-        """
+        """Close and delete a directory without other users; the caller still releases it."""
         with self._lock:
             if opened.users > 1:
                 raise StoreUnavailableError(
@@ -356,11 +324,11 @@ class Registry:
 
 
 def _temporary(request: ConfigRequest) -> StoreDirectory:
-    made = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
+    path = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
     try:
-        return StoreDirectory(made, request, temporary=True)
+        return StoreDirectory(path, request, temporary=True)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         raise
 
 

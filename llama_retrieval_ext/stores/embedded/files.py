@@ -1,4 +1,4 @@
-"""What the file system under a store allows: checked before the engine would fall over it."""
+"""The files of a store directory: free space, the lock, the recorded config, and errors."""
 
 import errno
 import json
@@ -24,23 +24,14 @@ from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 # must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
 # on disks of 200 MB, 4 MB were enough, and without any the process died.
 MIN_FREE_BYTES: Final = 64 * 2**20
-# What opening and deleting write is small, and both must be possible on a disk that is too full to
-# add to.
+# Opening and deleting write little, and must be possible on a disk that is too full to add to.
 SOME_BYTES: Final = 4 * 2**20
-# What `st_blocks` counts in.
+# The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
 
 
 def check_room(directory: Path, *, needed: int) -> None:
-    """Nothing, if there is room to write.
-
-    Args:
-        directory: Where.
-        needed: Bytes that may be written.
-
-    Raises:
-        StoreUnavailableError: There is not; nothing was written.
-    """
+    """Raise `StoreUnavailableError` if fewer bytes are free than needed."""
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise StoreUnavailableError(
@@ -51,12 +42,7 @@ def check_room(directory: Path, *, needed: int) -> None:
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory, unless it is there and is a store or empty.
-
-    Raises:
-        StoreFormatError: It holds something else.
-        StoreUnavailableError: It is no directory, or cannot be written to.
-    """
+    """Create the directory; raise if it exists and is neither a store nor empty."""
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
@@ -74,11 +60,7 @@ def is_new(path: str | Path) -> bool:
 
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
-    """Say what the operating system's errors mean for a store.
-
-    Raises:
-        StoreUnavailableError: There was one.
-    """
+    """Raise errors of the operating system as `StoreUnavailableError`."""
     try:
         yield
     except StoreUnavailableError:  # an OSError itself, and clear enough
@@ -101,11 +83,7 @@ def _meaning(error: OSError, directory: Path) -> str:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """Return what a file or folder takes on the disk: engines make files long before they are full.
-
-    Args:
-        path: The file or folder.
-    """
+    """Return the bytes that a file or folder occupies; engines create sparse files."""
     files = [path] if path.is_file() else path.rglob("*")
     found = [file.stat() for file in files if file.is_file()]
     return sum(
@@ -124,7 +102,7 @@ class DirectoryLock:
     """A lock that dies with its process. On Windows only the engine's own lock remains.
 
     Args:
-        directory: What is locked; the lock is a file in it.
+        directory: Is locked by a file in it.
 
     Raises:
         StoreUnavailableError: Another process holds it.
@@ -140,12 +118,12 @@ class DirectoryLock:
             raise StoreUnavailableError(in_use(directory)) from error
 
     def release(self) -> None:
-        """Let others in."""
+        """Unlock."""
         self._file.close()
 
 
 def in_use(directory: Path) -> str:
-    """What to tell who comes second."""
+    """Return the message for a second process."""
     return (
         f"another process has {directory} open; close it there, or use a server (qdrant://, "
         "milvus://, elasticsearch://), which several processes can share"
@@ -153,7 +131,7 @@ def in_use(directory: Path) -> str:
 
 
 FORMAT: Final = 1
-# What reads format 1 alone looks for the first shard, and would make an empty one in its place.
+# Releases that read format 1 only look for the first shard, and would create an empty one.
 _COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
@@ -202,7 +180,7 @@ def write_config(directory: Path, config: EmbeddedConfig) -> None:
 
 
 def meaning(error: Exception, directory: Path) -> StoreError:
-    """The error of ours for one of the engine's."""
+    """Return our error for one of the engine's."""
     told = str(error)
     if "WouldBlock" in told:
         return StoreUnavailableError(in_use(directory))

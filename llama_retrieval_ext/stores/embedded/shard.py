@@ -35,12 +35,9 @@ _DISTANCES: Final = {
 
 
 def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
-    """The shard that a directory should have by its config; None before there is a dimension.
+    """Open the shard that a config names, created if missing; None without a dimension.
 
-    What a crash left of one that was being made or removed is cleared away.
-
-    Raises:
-        StoreUnavailableError: The engine cannot open it, or there is no room to.
+    Remains of other shards, as a crash leaves them, are deleted.
     """
     kept = shard_folder(directory, config) if config.dimension else None
     for folder in directory.glob("shard*"):
@@ -58,17 +55,13 @@ def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
 
 
 def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
-    """Where the shard lies that counts by a config."""
+    """Return the folder of the current shard."""
     suffix = f"-{config.generation}" if config.generation else ""
     return directory / f"shard{suffix}"
 
 
 def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
-    """A new shard where a config wants it, for vectors of its dimension, open.
-
-    Raises:
-        StoreUnavailableError: The engine cannot make it.
-    """
+    """Create and open the shard of a config."""
     folder = shard_folder(directory, config)
     for left in (directory / _DRAFT, folder):
         shutil.rmtree(left, ignore_errors=True)

@@ -36,15 +36,14 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 class EmbeddedVectorStore(EngineStore):
     """A vector store in a directory, with keyword search and exact filters, and without a server.
 
-    The directory is made if need be, and can be open in one process at a time; in that process as
-    often as you like. What `add` has taken survives a crash of the process. Threads may share a
-    store.
+    The directory is created if missing, and can be open in one process at a time; in that process
+    as often as you like. Added nodes survive a crash of the process. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. Results are exact: every embedding is compared. BM25 has
     k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first nodes that are added
-    to an empty store (few of them are taken with a grain of salt: with ten texts of 100 terms
-    beside) and stays, so that no weight ever has to be computed again.
+    to an empty store (smoothed with ten pseudo-documents of 100 terms) and stays, so that no weight
+    ever has to be computed again.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary one that is removed when closed.
@@ -107,15 +106,14 @@ class EmbeddedVectorStore(EngineStore):
         return EmbeddedSearch(self._directory)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Nothing that had to be called: the store is on disk. It shortens the engine's log."""
+        """Shorten the engine's log; `add` is already durable."""
         self._directory.flush()
 
     def compact(self) -> int:
         """Give back the disk space of nodes that were deleted or replaced.
 
         The nodes that there are go to new files, which takes room for both, and about 0.1 ms a
-        node. Searches go on meanwhile; who writes waits. Whenever the process dies, nothing is
-        lost.
+        node. Searches go on meanwhile; writers wait. Whenever the process dies, nothing is lost.
 
         Returns:
             How many bytes fewer the directory takes.

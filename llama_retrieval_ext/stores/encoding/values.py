@@ -46,9 +46,9 @@ def number_term(number: float) -> str:
     exponent = numerator.bit_length() - denominator.bit_length()
     if exponent >= _MOST:
         return _ENDLESS[sign]
-    told = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
+    digits = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
     # "~" after every digit: of two negative numbers the one with more digits is the smaller.
-    return f"c{told}" if sign > 0 else f"a{told.translate(_COMPLEMENT)}~"
+    return f"c{digits}" if sign > 0 else f"a{digits.translate(_COMPLEMENT)}~"
 
 
 def _mantissa(numerator: int) -> str:
@@ -124,7 +124,7 @@ _SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
 
 def keyword_text(node: BaseNode) -> str:
-    r"""What an embedding model would see of a node, without the ids of its tenant and base.
+    r"""Return a node's text for embedding models, without the ids of its tenant and base.
 
     So a title in the metadata is found, and ``excluded_embed_metadata_keys`` counts here, too.
 

@@ -1,4 +1,4 @@
-"""`StoreConfig`: how a store is set up, and `ConfigRequest`: how its opener wants it to be."""
+"""`StoreConfig`: how a store is set up, and `ConfigRequest`: what its opener requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -172,9 +172,9 @@ class ConfigRequest:
             if requested != has:
                 created = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
                 raise ConfigurationError(
-                    f"{where} was made {created}, and is opened with {name}={requested!r}, which counts "
-                    f"only when it is made; leave {name} out of store_params, or use another "
-                    f"{self.kept_in}"
+                    f"{where} was made {created}, and is opened with {name}={requested!r}, "
+                    f"which counts only when it is made; leave {name} out of store_params, or use "
+                    f"another {self.kept_in}"
                 )
 
 

@@ -101,7 +101,7 @@ class FusedSearch:
 
     @property
     def lines(self) -> tuple["Line", "Line"]:
-        """What each search adds for a raw score, if its scale moves and stretches it only."""
+        """What each leg adds for a raw score, where its scale is linear."""
         vector, keyword = self.scales or (Normalisation.NONE, Normalisation.NONE)
         return (
             _line(vector, self.proportions[0]),
@@ -117,7 +117,7 @@ class Line(NamedTuple):
 
     @property
     def root(self) -> float:
-        """The score that adds nothing, as what was not found does."""
+        """The score that adds nothing, as that of a node outside the leg."""
         return -self.intercept / self.slope
 
 

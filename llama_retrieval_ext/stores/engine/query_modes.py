@@ -33,12 +33,12 @@ KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_S
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The nodes that satisfy all that is given; every node where nothing is.
+    """A selection of nodes: those that satisfy all its parts.
 
     Attributes:
-        node_ids: They have one of these ids; none of them if there are no ids.
-        doc_ids: They come from one of these documents.
-        filters: They have such metadata.
+        node_ids: Ids of the nodes; None for any, an empty list for no node.
+        doc_ids: Ids of their documents; None for any.
+        filters: Conditions on their metadata; None for any.
     """
 
     node_ids: Sequence[str] | None = None
@@ -47,19 +47,15 @@ class Target:
 
     @property
     def condition(self) -> Condition | None:
-        """What the filters mean; None where there are none.
-
-        Raises:
-            InvalidFilterError: They cannot mean anything.
-        """
+        """The parsed filters; None without filters."""
         return None if self.filters is None else parse_filters(self.filters)
 
 
-# What LlamaIndex hands over as ``vector_store_kwargs``.
+# LlamaIndex passes them as ``vector_store_kwargs``.
 Options: TypeAlias = Mapping[str, float | None]
 
 MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k"})
-# What LlamaIndex's integrations use.
+# The defaults of LlamaIndex's integrations.
 _THRESHOLD: Final = 0.5
 _PREFETCH_FACTOR: Final = 4.0
 # More than any engine looks at.
@@ -68,7 +64,7 @@ _MOST_CANDIDATES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class MmrOptions:
-    """How to pick.
+    """How MMR picks.
 
     Attributes:
         lambda_mult: 1 is nearness alone, 0 is diversity alone.
@@ -80,11 +76,7 @@ class MmrOptions:
 
     @classmethod
     def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """What a query and its options say.
-
-        Raises:
-            ConfigurationError: A value is out of range, or two of them contradict each other.
-        """
+        """Read a query and its options, or raise `ConfigurationError`."""
         return cls(_threshold(query, options), _candidates(options, top_k=top_k))
 
 
@@ -95,15 +87,15 @@ def _threshold(query: VectorStoreQuery, options: Options) -> float:
             f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
             "leave one out"
         )
-    given = inside if beside is None else beside
-    if given is None:
+    threshold = inside if beside is None else beside
+    if threshold is None:
         return _THRESHOLD
-    if not is_number(given) or not 0.0 <= given <= 1.0:
+    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
         raise ConfigurationError(
             "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
-            f"got {given!r}"
+            f"got {threshold!r}"
         )
-    return given
+    return threshold
 
 
 def _candidates(options: Options, *, top_k: int) -> int:

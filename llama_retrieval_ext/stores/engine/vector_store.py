@@ -30,8 +30,8 @@ T = TypeVar("T")
 class EngineStore(BasePydanticVectorStore):
     """A vector store with keyword search, exact filters and real removal.
 
-    An engine says how each thing is done, as a `Call`: blocking, and without a thread if it can.
-    Everything LlamaIndex wants of a store follows from that, in both ways.
+    An engine implements each operation as a `Call`: blocking, and without a thread if it can. The
+    sync and async methods of LlamaIndex's interface are implemented here.
     """
 
     stores_text: bool = True
@@ -48,7 +48,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What cuts text into terms."""
+        """Cuts text into terms."""
         return self._setup.tokenizer
 
     @property
@@ -65,11 +65,11 @@ class EngineStore(BasePydanticVectorStore):
         """Add nodes with their embeddings; a node whose id is there already replaces the old one.
 
         All nodes of a call are checked before the first is written. They go in by batches; when one
-        fails, as for want of room, the batches before it stay.
+        fails, as for lack of space, the batches before it stay.
 
         Args:
             nodes: Of several with the same id the last counts.
-            **kwargs: LlamaIndex hands them on; there are none here.
+            **kwargs: LlamaIndex passes them on; there are none here.
 
         Returns:
             The id of each node.
@@ -92,7 +92,7 @@ class EngineStore(BasePydanticVectorStore):
 
         Args:
             ref_doc_id: Its id.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
+            **delete_kwargs: LlamaIndex passes them on; there are none here.
 
         Raises:
             ConfigurationError: The id is empty.
@@ -114,7 +114,7 @@ class EngineStore(BasePydanticVectorStore):
         Args:
             node_ids: None for any id; an empty list deletes nothing.
             filters: None for any metadata.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
+            **delete_kwargs: LlamaIndex passes them on; there are none here.
 
         Raises:
             ConfigurationError: Neither is given.
@@ -134,7 +134,7 @@ class EngineStore(BasePydanticVectorStore):
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """The nodes that have one of the ids and satisfy the filters, with their embeddings.
+        """Return the nodes that have one of the ids and satisfy the filters, with embeddings.
 
         Embeddings come back in single precision and, from most engines, with cosine distance at
         length 1.
@@ -158,7 +158,7 @@ class EngineStore(BasePydanticVectorStore):
         return await _answer(self._read(Target(node_ids, filters=filters)))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
-        """How many nodes there are, or satisfy filters.
+        """Count the nodes, or those that satisfy filters.
 
         Raises:
             InvalidFilterError: The filters cannot mean anything.
@@ -174,7 +174,7 @@ class EngineStore(BasePydanticVectorStore):
         await _answer(self._cleared())
 
     def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
-        """What a query finds, best first; in mode MMR in the order picked.
+        """Return the hits of a query, best first; in mode MMR in the order picked.
 
         HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
         ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
@@ -201,10 +201,10 @@ class EngineStore(BasePydanticVectorStore):
         return await _answer(self._found(query, kwargs).then(_result))
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:
-        """Nothing that had to be called: what `add` has taken is stored."""
+        """No-op: `add` is already durable."""
 
     def describe(self) -> dict[str, object]:
-        """Where the store is and how it is set up; never a secret."""
+        """Return the location and the config of the store; never a secret."""
         return {
             **self._place(),
             "dimension": self.dimension,
@@ -255,7 +255,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _place(self) -> Mapping[str, object]:
-        """Where the store is, and what else tells it from others."""
+        """The location of the store, for `describe`."""
 
     @abstractmethod
     def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:

@@ -1,4 +1,4 @@
-"""Searches of a collection that LlamaIndex's `QdrantVectorStore` made."""
+"""The adapter of LlamaIndex's `QdrantVectorStore`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -232,14 +232,14 @@ def _features(
 class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
     """Searches the collection of a LlamaIndex `QdrantVectorStore` by the store's own client.
 
-    The store's ``query`` is not used: it serves vector search where it was asked for something
-    else, and its filters lose rows or let others in. Filters are exact here, or refused:
+    The store's ``query`` is not used: it falls back to vector search for modes that it does not
+    have, and its filters lose rows or let others in. Filters are exact here, or refused:
     TEXT_MATCH_INSENSITIVE, numbers of 2**53 and more, ALL of no values, and the keys that
     LlamaIndex keeps for itself. To fetch more and filter here would serve those, too, but would
     in the end read the whole collection.
 
     Keyword search uses the store's ``sparse_query_fn``, with its scores; it is there if the store
-    was made with ``enable_hybrid``.
+    was created with ``enable_hybrid``.
 
     Args:
         store: The store; the caller closes its clients.

@@ -79,7 +79,7 @@ class PointSearch(NativeSearch):
 
 
 class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
-    """Searches of one collection, whoever created it.
+    """Searches of one collection, of this package or of LlamaIndex.
 
     Args:
         name: The collection.

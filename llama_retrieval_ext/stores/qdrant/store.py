@@ -38,14 +38,14 @@ T = TypeVar("T")
 class QdrantStore(EngineStore):
     """A vector store in a collection of its own, with keyword search and exact filters.
 
-    What it stores is laid out like that of `EmbeddedVectorStore`, not like that of LlamaIndex's
+    Its payload is that of `EmbeddedVectorStore`, not that of LlamaIndex's
     `QdrantVectorStore`: there, filters cannot be exact, and ids have to be UUIDs. The collection is
-    made when the first nodes are added.
+    created when the first nodes are added.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text
-    is measured on the first nodes that are added, with ten texts of 100 terms beside so that a few
-    short ones do not have the say, and stays. A server that has grown a graph over
+    is measured on the first nodes that are added, smoothed with ten pseudo-documents of
+    100 terms, and stays. A server that has grown a graph over
     the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
     has it compare them all.
 

@@ -36,11 +36,11 @@ class Recipe:
     """A fusion in the engine's terms.
 
     Attributes:
-        factor: What the engine's score is multiplied by to be ours.
+        factor: Our score divided by the engine's.
         rank_constant: Of a fusion by rank; None for others.
         lines: Of a sum: what each leg adds, by the engine's name for its score. Empty for others:
             what is left is fusion by distribution.
-        constant: What the sum begins with.
+        constant: A constant summand.
         defaults: Of a sum: the score of what a leg did not find.
     """
 

@@ -1,4 +1,4 @@
-"""What the engine stores beside a node's vectors: the node, and its metadata for exact filters.
+"""The payload of a point: the node, and its metadata for exact filters; and its vectors.
 
 ::
 
@@ -115,7 +115,7 @@ def _put(groups: _Groups, key: str, value: object) -> None:
 
 
 def _orderable(number: float) -> object:
-    """What the engine compares with the numbers below 2**53 as Python does; NaN is no number."""
+    """Return a number that the engine orders as Python does; {} for NaN."""
     if abs(number) < EXACT:
         return number
     if isinstance(number, float) and math.isnan(number):
@@ -154,7 +154,7 @@ class Terms:
     lengths: "array[int]"
 
     def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """What the terms of each text say about it, but for their rarity, which the engine knows.
+        """Return the BM25 weights of each text, without IDF, which the engine computes.
 
         Args:
             average_length: How many terms a text has on average.
@@ -198,7 +198,7 @@ _USUAL_NODES: Final = 10
 
 
 class Ready(NamedTuple):
-    """What a point is made of."""
+    """The parts of a point."""
 
     id: UUID
     vector: list[float]
@@ -223,7 +223,7 @@ class Batch:
         return texts + numbers
 
     def ready(self, *, average_length: float) -> Iterator[Ready]:
-        """What the point of each node is made of, where texts have so many terms on average."""
+        """Return the parts of each point, for a mean number of terms."""
         weighed = self.terms.weighed(average_length=average_length)
         ids = (point_id(node.node_id) for node in self.nodes)
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
@@ -255,11 +255,10 @@ def prepare_batches(
 
 
 def mean_length(batches: Sequence[Batch]) -> float:
-    """How many terms a text of the collection is to be expected to have on average.
+    """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
 
-    Measured on these nodes; the fewer they are, the nearer to `USUAL_LENGTH`. For it stays, and if
-    a first document of two words had the say, every later one would count as far too long: tried
-    out, that takes an eighth to a fifth off the nDCG@10 of keyword search.
+    It is recorded once: if a first document of two words determined it, every later one would
+    count as far too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
     """
     lengths = [length for batch in batches for length in batch.terms.lengths]
     return (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
