@@ -58,7 +58,6 @@ def test_the_tables_of_engines_say_what_the_backends_declare(
     declared = {
         "vector and keyword search in one request": has.one_round_trip,
         "MMR in the engine (LlamaIndex's mode `MMR`)": has.mmr,
-        "[a few hits of each document](#a-few-hits-of-each-document) in the engine": has.grouping,
         "`RRF(k)`, `k` a whole number, equal weights": any(
             each.kind is RRF for each in has.fusions
         ),

@@ -9,14 +9,13 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
     Candidate,
-    Choice,
-    Chosen,
+    Choose,
     EngineFeatures,
     EngineQuery,
+    KeywordQuery,
     Search,
+    VectorQuery,
     fusing,
-    grouping,
-    ids_first,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
@@ -67,26 +66,27 @@ class GuardedBackend:
         """
         return self._backend.keyword(text, _scoped(search))
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Several searches in as few requests as the engine can.
 
         Raises:
             ScopeRequiredError: One of them has no scope.
         """
-        for each in asked:
+        for each in queries:
             _scoped(each.search)
-        return self._backend.batch(asked)
+        return self._backend.batch(queries)
 
-    def best_of_both(
-        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
-    ) -> Call[Chosen]:
-        """What is chosen of both searches, with its nodes.
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]] | None:
+        """The chosen candidates of both searches.
 
         Raises:
-            ScopeRequiredError: The search has no scope.
-            UnsupportedModeError: The engine gives ids and nodes together only.
+            ScopeRequiredError: One of them has no scope.
         """
-        return ids_first(self._backend).best_of_both(embedding, text, _scoped(search), choose)
+        _scoped(vector.search)
+        _scoped(keyword.search)
+        return self._backend.hybrid(vector, keyword, choose, top_k=top_k)
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
@@ -98,16 +98,6 @@ class GuardedBackend:
             UnsupportedModeError: The engine fuses nothing.
         """
         return fusing(self._backend).fused(embedding, text, _scoped(search), how)
-
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        """The best nodes of the best documents.
-
-        Raises:
-            ScopeRequiredError: The search has no scope.
-            UnsupportedModeError: The engine does not group.
-        """
-        _scoped(asked.search)
-        return grouping(self._backend).grouped(asked, size)
 
     def describe(self) -> Mapping[str, object]:
         """What the engine is and how it is set up."""

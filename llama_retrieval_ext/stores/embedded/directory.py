@@ -23,14 +23,15 @@ from llama_retrieval_ext.stores.embedded.files import (
     LOCK,
     MANIFEST,
     DirectoryLock,
+    EmbeddedConfig,
     clear_errors,
     meaning,
     prepare,
-    read_manifest,
-    write_manifest,
+    read_config,
+    write_config,
 )
 from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
 
 T = TypeVar("T")
 
@@ -39,17 +40,17 @@ FLUSH_BYTES: Final = 256 * 2**20
 
 
 class StoreDirectory:
-    """The manifest and the engine's shard of one directory, locked against other processes.
+    """The config and the engine's shard of one directory, locked against other processes.
 
     Threads share it. Who writes holds `lock`; readers need none.
 
     Args:
         path: The directory; made if need be.
-        settings: What the opener asks for.
+        request: What the opener asks for.
         temporary: Whether it is removed when closed.
 
     Attributes:
-        manifest: How the store is set up; replaced as a whole.
+        config: How the store is set up; replaced as a whole.
         lock: Held by who writes.
         inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
             term statistics still count them.
@@ -61,7 +62,7 @@ class StoreDirectory:
         DimensionMismatchError: The store has another dimension than asked for.
     """
 
-    def __init__(self, path: Path, settings: Settings, *, temporary: bool = False) -> None:
+    def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
         self.path = path
         self.lock = RLock()
@@ -74,24 +75,24 @@ class StoreDirectory:
         with clear_errors(path):
             self._guard = DirectoryLock(path)
             try:
-                recorded = read_manifest(path)
-                self.manifest = settings.applied(recorded, path)
-                if self.manifest != recorded:
-                    write_manifest(path, self.manifest)
-                self._shard = open_shard(path, self.manifest)
+                recorded = read_config(path)
+                self.config = request.resolve(recorded or EmbeddedConfig(), path)
+                if self.config != recorded:
+                    write_config(path, self.config)
+                self._shard = open_shard(path, self.config)
             except BaseException:
                 self._guard.release()
                 raise
 
-    def adopt(self, settings: Settings) -> None:
-        """Let in one more who opens it, if the settings fit.
+    def adopt(self, request: ConfigRequest) -> None:
+        """Let in one more who opens it, if the request fit.
 
         Raises:
             ConfigurationError: The store has another tokenizer or distance than asked for.
             DimensionMismatchError: The store has another dimension than asked for.
         """
         with self.lock:
-            self._set_up(settings.applied(self.manifest, self.path))
+            self._set_up(request.resolve(self.config, self.path))
 
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Make the shard if there is none; record the average for the nodes that come first.
@@ -105,10 +106,10 @@ class StoreDirectory:
         """
         with self.lock:
             shard = self._usable()
-            manifest = Settings(dimension=dimension).applied(self.manifest, self.path)
+            config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
             if shard is None or not shard.info().points_count:
-                manifest = replace(manifest, average_length=average_length)
-            self._set_up(manifest)
+                config = replace(config, average_length=average_length)
+            self._set_up(config)
 
     def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
         """What a function finds in the shard, or does to it; `empty` while there is none.
@@ -154,7 +155,7 @@ class StoreDirectory:
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
         """Move to a new shard. Readers go on meanwhile, and writers wait.
 
-        The manifest names the one that counts: whenever the process dies, it is either as a whole,
+        The config names the one that counts: whenever the process dies, it is either as a whole,
         and opening the directory removes the other.
 
         Args:
@@ -168,12 +169,12 @@ class StoreDirectory:
             old = self._usable()
             if old is None:
                 return
-            after = replace(self.manifest, generation=self.manifest.generation + 1)
+            after = replace(self.config, generation=self.config.generation + 1)
             new = create_shard(self.path, after)
             try:
                 fill(old, new)
                 new.flush()
-                write_manifest(self.path, after)
+                write_config(self.path, after)
             except Exception as error:
                 if type(error) is Exception:  # the engine raises nothing but that
                     raise meaning(error, self.path) from error
@@ -181,12 +182,12 @@ class StoreDirectory:
             finally:
                 self._settle(old, new, after)
 
-    def _settle(self, old: EdgeShard, new: EdgeShard, after: Manifest) -> None:
-        """Go on with the shard that the manifest names, and remove the other."""
+    def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
+        """Go on with the shard that the config names, and remove the other."""
         dropped, unnamed = new, after
-        if read_manifest(self.path) == after:
-            dropped, unnamed = old, self.manifest
-            self.manifest, self._shard, self.inexact = after, new, False
+        if read_config(self.path) == after:
+            dropped, unnamed = old, self.config
+            self.config, self._shard, self.inexact = after, new, False
             self._unflushed = 0
         dropped.close()
         remove_shard(self.path, unnamed)
@@ -195,13 +196,13 @@ class StoreDirectory:
         """Remove all nodes, and with them what was measured on them."""
         with self.lock:
             shard = self._usable()
-            manifest = replace(self.manifest, dimension=None, average_length=None)
+            config = replace(self.config, dimension=None, average_length=None)
             with clear_errors(self.path):
-                write_manifest(self.path, manifest)
-                self.manifest, self._shard, self.inexact = manifest, None, False
+                write_config(self.path, config)
+                self.config, self._shard, self.inexact = config, None, False
                 if shard is not None:
                     shard.close()
-                    remove_shard(self.path, manifest)
+                    remove_shard(self.path, config)
 
     def remove(self) -> None:
         """Delete what is in it, and the directory if nothing else is.
@@ -249,13 +250,13 @@ class StoreDirectory:
             )
         return self._shard
 
-    def _set_up(self, manifest: Manifest) -> None:
+    def _set_up(self, config: EmbeddedConfig) -> None:
         with clear_errors(self.path):
-            if manifest != self.manifest:
-                write_manifest(self.path, manifest)
-                self.manifest = manifest
+            if config != self.config:
+                write_config(self.path, config)
+                self.config = config
             if self._shard is None:
-                self._shard = open_shard(self.path, manifest)
+                self._shard = open_shard(self.path, config)
 
 
 MEMORY: Final = ":memory:"
@@ -285,12 +286,12 @@ class Registry:
         self._lock = RLock()
         self._open: dict[Path, Opened] = {}
 
-    def acquire(self, path: str | Path, settings: Settings) -> Opened:
+    def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
         """The directory of a path; who gets it releases it, once.
 
         Args:
             path: Where; ``":memory:"`` for a temporary directory, removed when released.
-            settings: What the opener asks for.
+            request: What the opener asks for.
 
         Raises:
             StoreFormatError: The directory holds something else, or a newer store.
@@ -299,13 +300,13 @@ class Registry:
             DimensionMismatchError: The store has another dimension than asked for.
         """
         if str(path) == MEMORY:
-            return Opened(_temporary(settings), users=1)
+            return Opened(_temporary(request), users=1)
         real = Path(path).expanduser().resolve()
-        while (opened := self._join(real, settings)).closing:
+        while (opened := self._join(real, request)).closing:
             opened.directory.close()  # waits for whoever is at it
             self._remove(opened)
         try:
-            opened.directory.adopt(settings)
+            opened.directory.adopt(request)
         except BaseException:
             self.release(opened)
             raise
@@ -340,11 +341,11 @@ class Registry:
             opened.directory.close()
             self._remove(opened)
 
-    def _join(self, real: Path, settings: Settings) -> Opened:
+    def _join(self, real: Path, request: ConfigRequest) -> Opened:
         with self._lock:
             opened = self._open.get(real)
             if opened is None:
-                opened = self._open[real] = Opened(StoreDirectory(real, settings))
+                opened = self._open[real] = Opened(StoreDirectory(real, request))
             opened.users += 1
             return opened
 
@@ -354,10 +355,10 @@ class Registry:
                 del self._open[opened.directory.path]
 
 
-def _temporary(settings: Settings) -> StoreDirectory:
+def _temporary(request: ConfigRequest) -> StoreDirectory:
     made = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
     try:
-        return StoreDirectory(made, settings, temporary=True)
+        return StoreDirectory(made, request, temporary=True)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise

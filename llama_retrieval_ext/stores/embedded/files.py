@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,8 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 
 # The engine writes to memory-mapped files: where the disk is full that kills the process. So much
 # must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
@@ -158,23 +159,25 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
-def read_manifest(directory: Path) -> Manifest | None:
-    """What a directory records about itself; None where it records nothing.
+@dataclass(frozen=True, slots=True)
+class EmbeddedConfig(QdrantConfig):
+    """How a store directory is set up.
 
-    Raises:
-        StoreFormatError: It was written by a newer version, or cannot be read.
+    Attributes:
+        generation: Number of the current shard in the directory: one more each time that it was
+            compacted.
     """
+
+    generation: int = 0
+
+
+def read_config(directory: Path) -> EmbeddedConfig | None:
+    """Return what a directory records; None if it records nothing."""
     path = directory / MANIFEST
     try:
         data = json.loads(path.read_text("utf-8"))
         if data["format"] in (FORMAT, _COMPACTED):
-            return Manifest(
-                Tokenizer.from_dict(data["tokenizer"]),
-                data["distance"],
-                data["dimension"],
-                data["average_length"],
-                data.get("generation", 0),
-            )
+            return EmbeddedConfig.from_dict(data)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -182,22 +185,14 @@ def read_manifest(directory: Path) -> Manifest | None:
             f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a backup, "
             "or index the documents again into an empty directory"
         ) from error
-    raise StoreFormatError(
-        f"{directory} has format {data['format']!r}, this release reads up to {_COMPACTED}; "
-        "install the release that wrote it, or index the documents again into an empty directory"
+    raise format_error(
+        data, where=directory, reads=f"up to {_COMPACTED}", instead="an empty directory"
     )
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Record it, as a whole or not at all, whenever the process or the machine dies."""
-    data = {
-        "format": _COMPACTED if manifest.generation else FORMAT,
-        "dimension": manifest.dimension,
-        "distance": manifest.distance,
-        "average_length": manifest.average_length,
-        "generation": manifest.generation,
-        "tokenizer": manifest.tokenizer.to_dict(),
-    }
+def write_config(directory: Path, config: EmbeddedConfig) -> None:
+    """Record the config atomically, whenever the process or the machine dies."""
+    data = {"format": _COMPACTED if config.generation else FORMAT, **config.to_dict()}
     draft = directory / DRAFT
     with draft.open("w", encoding="utf-8") as file:
         json.dump(data, file, ensure_ascii=False, indent=2)

@@ -40,10 +40,10 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     USUAL_LENGTH,
     Batch,
     Payload,
-    checked,
     mean_length,
     path,
     point_id,
+    prepare_batches,
 )
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
@@ -70,7 +70,7 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     unique = list({node.node_id: node for node in nodes}.values())
     if not unique:
         return
-    batches = checked(unique, size=BATCH, manifest=directory.manifest, where=directory.path)
+    batches = prepare_batches(unique, size=BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -93,7 +93,7 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
-    average = directory.manifest.average_length or USUAL_LENGTH
+    average = directory.config.average_length or USUAL_LENGTH
     points = [
         Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
         for ready in batch.ready(average_length=average)

@@ -1,11 +1,10 @@
-"""`EngineStore`: LlamaIndex's vector store, over what an engine of ours is asked."""
+"""`EngineStore`: LlamaIndex's vector store over an engine."""
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -15,110 +14,15 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, parse_filters
+from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import Setup
+from llama_retrieval_ext.stores.engine.query_modes import Options as Options
+from llama_retrieval_ext.stores.engine.query_modes import QueryModes
+from llama_retrieval_ext.stores.engine.query_modes import Target as Target
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The nodes that satisfy all that is given; every node where nothing is.
-
-    Attributes:
-        node_ids: They have one of these ids; none of them if there are no ids.
-        doc_ids: They come from one of these documents.
-        filters: They have such metadata.
-    """
-
-    node_ids: Sequence[str] | None = None
-    doc_ids: Sequence[str] | None = None
-    filters: MetadataFilters | None = None
-
-    @property
-    def condition(self) -> Condition | None:
-        """What the filters mean; None where there are none.
-
-        Raises:
-            InvalidFilterError: They cannot mean anything.
-        """
-        return None if self.filters is None else parse_filters(self.filters)
-
-
-# What LlamaIndex hands over as ``vector_store_kwargs``.
-Options: TypeAlias = Mapping[str, float | None]
-
-MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k"})
-# What LlamaIndex's integrations use.
-_THRESHOLD: Final = 0.5
-_PREFETCH_FACTOR: Final = 4.0
-# More than any engine looks at.
-_MOST_CANDIDATES: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class MmrOptions:
-    """How to pick.
-
-    Attributes:
-        lambda_mult: 1 is nearness alone, 0 is diversity alone.
-        candidates: How many of the nearest to pick from.
-    """
-
-    lambda_mult: float
-    candidates: int
-
-    @classmethod
-    def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """What a query and its options say.
-
-        Raises:
-            ConfigurationError: A value is out of range, or two of them contradict each other.
-        """
-        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
-
-
-def _threshold(query: VectorStoreQuery, options: Options) -> float:
-    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
-    if inside is not None and beside is not None and inside != beside:
-        raise ConfigurationError(
-            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
-            "leave one out"
-        )
-    given = inside if beside is None else beside
-    if given is None:
-        return _THRESHOLD
-    if not is_number(given) or not 0.0 <= given <= 1.0:
-        raise ConfigurationError(
-            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
-            f"got {given!r}"
-        )
-    return given
-
-
-def _candidates(options: Options, *, top_k: int) -> int:
-    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
-    if count is not None and factor is not None:
-        raise ConfigurationError(
-            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
-            "to pick from, got both; leave one out"
-        )
-    if count is not None:
-        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
-            raise ConfigurationError(
-                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
-                f"got {count!r}"
-            )
-        return count
-    factor = _PREFETCH_FACTOR if factor is None else factor
-    if not is_number(factor) or factor < 1:
-        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
-    return int(min(top_k * factor, _MOST_CANDIDATES))
-
 
 T = TypeVar("T")
 
@@ -133,6 +37,9 @@ class EngineStore(BasePydanticVectorStore):
     stores_text: bool = True
     is_embedding_query: bool = True
     flat_metadata: bool = False
+
+    # The engine's name in messages about query modes.
+    title: ClassVar[str] = "this store"
 
     @classmethod
     def class_name(cls) -> str:
@@ -370,9 +277,22 @@ class EngineStore(BasePydanticVectorStore):
     def _cleared(self) -> Call[None]:
         """Delete all nodes, and forget their dimension."""
 
+    @property
     @abstractmethod
+    def searcher(self) -> Any:  # noqa: ANN401 - an `EngineSearch`, once Milvus and Elasticsearch have one
+        """The engine's searches."""
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps; in a thread, where the engine blocks."""
+        return blocking_call(steps)
+
+    def _compile_target(self, target: Target) -> object:
+        """Return the engine's filter for nodes; None for all."""
+        raise NotImplementedError
+
     def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        """What a query finds."""
+        modes = QueryModes(self.title, self.searcher, self._compile_target)
+        return self.call(modes.steps(query, options))
 
 
 async def _answer(call: Call[T]) -> T:

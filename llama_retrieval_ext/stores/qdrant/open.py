@@ -14,9 +14,9 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 try:
     from llama_index.vector_stores.qdrant import QdrantVectorStore
 
-    from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+    from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
     from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
-    from llama_retrieval_ext.stores.qdrant.url import parsed_address
+    from llama_retrieval_ext.stores.qdrant.url import parse_address
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("llama_retrieval_ext"):
         raise
@@ -57,7 +57,7 @@ def open_qdrant(
 
 def is_new(url: str) -> bool:
     """Whether opening the URL would make files; what is on a server shows when it is opened."""
-    path = parsed_address(url).path
+    path = parse_address(url).path
     return path is not None and not (Path(path).expanduser() / _FILE).is_file()
 
 
@@ -65,4 +65,4 @@ def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     """The backend of a store of ours or of LlamaIndex's for Qdrant; None for another."""
     if isinstance(store, QdrantStore):
         return QdrantBackend(store)
-    return ForeignBackend(store) if isinstance(store, QdrantVectorStore) else None
+    return LlamaIndexQdrantBackend(store) if isinstance(store, QdrantVectorStore) else None

@@ -62,7 +62,7 @@ class Address:
         return key
 
 
-def parsed_address(url: str) -> Address:
+def parse_address(url: str) -> Address:
     """The address that a URL stands for.
 
     Args:
@@ -75,7 +75,7 @@ def parsed_address(url: str) -> Address:
         ConfigurationError: It is none of these; it is not repeated where it may hold a password.
 
     Examples:
-        >>> print(parsed_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
+        >>> print(parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
         the collection 'handbook' at https://db.example.com:6333
 
     """

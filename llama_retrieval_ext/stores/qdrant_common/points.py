@@ -2,7 +2,7 @@
 
 ::
 
-    {"doc": ref_doc_id, "doc_key": see `document_key`, "node": the node as text,
+    {"doc": ref_doc_id, "node": the node as text,
      "meta": {key: string or number, or {} for anything else that is not None},
      "lower": {key: string in lower case, where that is another one},
      "big": {key: a number beyond what JSON keeps exactly, as a string of digits},
@@ -30,14 +30,13 @@ from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Payload: TypeAlias = dict[str, object]
 _Groups: TypeAlias = dict[str, dict[str, object]]
 
 DOC: Final = "doc"
-DOC_KEY: Final = "doc_key"  # of servers alone
 NODE: Final = "node"
 META: Final = "meta"
 LOWER: Final = "lower"
@@ -185,6 +184,13 @@ def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
     return terms
 
 
+def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
+    """Return the sparse vector of a query: its terms, and how often each occurs; None without."""
+    terms = tokenizer.query_terms(text)
+    terms.pop(NO_TERM, None)
+    return (list(terms), [float(count) for count in terms.values()]) if terms else None
+
+
 # Texts of our test collections have 50 to 110 terms on average; to expect too many does less harm
 # than to expect too few.
 USUAL_LENGTH: Final = 100
@@ -223,31 +229,27 @@ class Batch:
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
 
 
-def checked(
-    nodes: Sequence[BaseNode], *, size: int, manifest: Manifest, where: object
+def prepare_batches(
+    nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
 ) -> list[Batch]:
-    """Nodes in batches, all of them checked.
+    """Validate nodes, at least one, and return them in batches.
 
     Args:
-        nodes: At least one, each with its embedding.
-        size: Of a batch.
-        manifest: Of the store.
+        nodes: Each with its embedding.
+        size: Nodes in a batch.
+        config: Of the store.
         where: The store, for messages.
-
-    Raises:
-        ConfigurationError: A node has no embedding or a broken one, or cannot be stored.
-        DimensionMismatchError: A node has an embedding of another dimension.
     """
     batches = []
     for start in range(0, len(nodes), size):
         some = nodes[start : start + size]
         vectors = document_vectors(
             some,
-            dimension=manifest.dimension or len(nodes[0].embedding or ()),
-            distance=manifest.distance,
+            dimension=config.dimension or len(nodes[0].embedding or ()),
+            distance=config.distance,
             where=where,
         )
-        terms = terms_of(some, manifest.tokenizer)
+        terms = terms_of(some, config.tokenizer)
         batches.append(Batch(some, vectors, terms, [payload_of(node) for node in some]))
     return batches
 

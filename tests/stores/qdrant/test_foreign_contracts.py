@@ -11,7 +11,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
@@ -40,14 +40,14 @@ def made(kind: str) -> Iterator[Named]:
     if kind == "local":
         store = foreign_store(QdrantClient(":memory:"), hybrid=True)
         store.add(nodes_with_uuids(MODEL))
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         store.client.close()
         return
     if kind == "local async":
         aclient = AsyncQdrantClient(":memory:")
         store = foreign_store(None, aclient, hybrid=True)
         asyncio.run(store.async_add(nodes_with_uuids(MODEL)))
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         asyncio.run(aclient.close())
         return
     with serving(FakeServer()) as fake:
@@ -59,7 +59,7 @@ def made(kind: str) -> Iterator[Named]:
             None if kind == "http sync" else AsyncQdrantClient(**options),
             hybrid=True,
         )
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         client.close()
 
 
@@ -67,7 +67,7 @@ def made(kind: str) -> Iterator[Named]:
 def dense() -> Iterator[Named]:
     store = foreign_store(QdrantClient(":memory:"))
     store.add(nodes_with_uuids(MODEL))
-    yield Named(ForeignBackend(store))
+    yield Named(LlamaIndexQdrantBackend(store))
     store.client.close()
 
 
