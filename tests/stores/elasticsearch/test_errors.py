@@ -27,7 +27,8 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Json, Request
+from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
