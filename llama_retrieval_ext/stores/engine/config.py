@@ -187,9 +187,6 @@ def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
     return kept
 
 
-made_with = recorded_params
-
-
 @runtime_checkable
 class CollectionStore(Protocol):
     """A store in a collection of an engine that has room for others."""
