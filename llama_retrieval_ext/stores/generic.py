@@ -23,11 +23,11 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, as_metadata_filters, matches, simplified
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
     Candidate,
     EngineFeatures,
-    ScoreRange,
     Search,
     UnbatchedSearches,
 )

@@ -21,12 +21,12 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
     Candidate,
     KeywordQuery,
     ScoredId,
-    ScoreRange,
     Search,
     VectorQuery,
     fusing,

@@ -24,13 +24,13 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     Choose,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
-    ScoreRange,
     Search,
     VectorQuery,
     chosen_candidates,

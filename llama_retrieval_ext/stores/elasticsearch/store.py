@@ -155,10 +155,10 @@ class ElasticsearchVectorStore(EngineStore):
         self._closer()
 
     @property
-    def _setup(self) -> ElasticsearchConfig:
+    def _config(self) -> ElasticsearchConfig:
         return self._index.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {
             "url": self._transport.config.where,
             "index": self.index,
@@ -168,10 +168,10 @@ class ElasticsearchVectorStore(EngineStore):
     def _compile_target(self, target: Target) -> Json | None:
         return compile_target(target)
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return self.call(lambda: add_nodes(self._index, nodes))
 
-    def _deleted(self, target: Target) -> Call[None]:
+    def _delete(self, target: Target) -> Call[None]:
         query = compile_target(target) or NOTHING
         return self.call(lambda: delete_matching(self._index, query))
 
@@ -179,11 +179,11 @@ class ElasticsearchVectorStore(EngineStore):
         query = compile_target(target)
         return self.call(lambda: matching_nodes(self._index, query, order=target.node_ids))
 
-    def _counted(self, target: Target) -> Call[int]:
+    def _count(self, target: Target) -> Call[int]:
         query = compile_target(target)
         return self.call(lambda: count_matching(self._index, query))
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return self.call(self._index.drop)
 
 

@@ -4,16 +4,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.urls import bracketed, seconds, secret
+from llama_retrieval_ext.urls import ServerForm, parse_server_url, seconds, secret
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-_SCHEMES: Final = {"elasticsearch": "http", "elasticsearchs": "https"}
-_PORT: Final = 9200
+_SCHEMES: Final = ("elasticsearch", "elasticsearchs")
 _FORM: Final = "elasticsearch://host:9200/index (elasticsearchs:// for TLS)"
-_OPTIONS: Final = {"api_key_env", "user_env", "password_env", "ca_certs", "timeout_s"}
+_SERVER: Final = ServerForm(
+    9200,
+    ("api_key_env", "user_env", "password_env", "ca_certs", "timeout_s"),
+    "?api_key_env=NAME, or ?user_env=NAME&password_env=NAME",
+    _FORM,
+)
 # Elasticsearch's own rule is wider; names that could match several indices are left out.
 _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
@@ -73,21 +76,15 @@ def parse_address(url: str) -> Address:
 password_env='', ca_certs='', timeout_s=30.0)
 
     """
-    parts = urlsplit(url)
-    port = _port(parts)
-    *prefix, index = unquote(parts.path).strip("/").split("/")
-    if parts.scheme not in _SCHEMES or not parts.hostname:
-        raise ConfigurationError(f"expected {_FORM}, got the scheme {parts.scheme!r} or no host")
-    if "@" in parts.netloc or parts.fragment:
-        raise ConfigurationError(
-            "the URL holds credentials or a fragment; put credentials into environment variables "
-            "and write ?api_key_env=NAME, or ?user_env=NAME&password_env=NAME"
-        )
-    options = _options(parts)
-    server = f"{_SCHEMES[parts.scheme]}://{bracketed(parts.hostname)}:{port}"
+    scheme = url.partition(":")[0]
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(f"expected {_FORM}, got the scheme {scheme!r}")
+    parts = parse_server_url(url, _SERVER)
+    _check_credentials(parts.options)
+    options, (*prefix, index) = parts.options, parts.path
     return Address(
         _check_index(index),
-        "/".join([server, *prefix]),
+        "/".join([parts.host, *prefix]),
         api_key_env=options.get("api_key_env", ""),
         user_env=options.get("user_env", ""),
         password_env=options.get("password_env", ""),
@@ -106,24 +103,10 @@ def _check_index(index: str) -> str:
     return index
 
 
-def _port(parts: SplitResult) -> int:
-    try:
-        return parts.port or _PORT
-    except ValueError as error:
-        raise ConfigurationError(f"the port is not a number below 65536: {_FORM}") from error
-
-
-def _options(parts: SplitResult) -> Mapping[str, str]:
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(set(options).difference(_OPTIONS))
-    if unknown:
-        raise ConfigurationError(
-            f"the URL has the options {', '.join(unknown)}; it may have "
-            f"{', '.join(sorted(_OPTIONS))}, other settings go into store_params"
-        )
-    credentials = options.keys() & {"api_key_env", "user_env", "password_env"}
-    for name in credentials:
-        secret(options[name])  # raise now: credentials are read when a client is made
-    if "api_key_env" in credentials and len(credentials) > 1:
+def _check_credentials(options: Mapping[str, str]) -> None:
+    """Raise now: credentials are read when a client is made."""
+    names = options.keys() & {"api_key_env", "user_env", "password_env"}
+    for name in names:
+        secret(options[name])
+    if "api_key_env" in names and len(names) > 1:
         raise ConfigurationError("give an API key, or a user and a password, not both")
-    return options

@@ -158,16 +158,16 @@ class EmbeddedVectorStore(EngineStore):
         return StoreClosedError(f"the store {self.path} was closed; open it again")
 
     @property
-    def _setup(self) -> EmbeddedConfig:
+    def _config(self) -> EmbeddedConfig:
         return self._directory.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {"path": self.path, "nodes": self.count()}
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return Call(lambda: add_nodes(self._directory, nodes, min_free=self.min_free_bytes))
 
-    def _deleted(self, target: Target) -> Call[None]:
+    def _delete(self, target: Target) -> Call[None]:
         return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
@@ -178,13 +178,13 @@ class EmbeddedVectorStore(EngineStore):
             )
         )
 
-    def _counted(self, target: Target) -> Call[int]:
+    def _count(self, target: Target) -> Call[int]:
         clause = clause_for(target)
         return Call(
             lambda: self._directory.read(lambda shard: count_matching(shard, clause), empty=0)
         )
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
     def _compile_target(self, target: Target) -> Clause | None:

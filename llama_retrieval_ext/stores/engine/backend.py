@@ -12,7 +12,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange as ScoreRange
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 

@@ -15,30 +15,6 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class Setup(Protocol):
-    """How a store is set up; engines may record more."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Cuts text into terms."""
-        ...
-
-    @property
-    def distance(self) -> Distance:
-        """How embeddings are compared."""
-        ...
-
-    @property
-    def dimension(self) -> int | None:
-        """Dimension of the embeddings; None while it is not known."""
-        ...
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Settings that the engine was created with, as JSON has them."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """How a store is set up; an engine that records more adds fields.
@@ -150,7 +126,7 @@ class ConfigRequest:
         chosen = {name: value for name, value in requested.items() if value is not None}
         return replace(recorded, **chosen, dimension=self.dimension, params=dict(self.params or {}))
 
-    def check(self, recorded: Setup, where: object) -> None:
+    def check(self, recorded: StoreConfig, where: object) -> None:
         """Raise unless a store is set up as requested."""
         for name in (each.name for each in fields(self) if each.name not in _APART):
             requested, has = getattr(self, name), getattr(recorded, name)
@@ -166,7 +142,7 @@ class ConfigRequest:
             )
         self._check_params(recorded, where)
 
-    def _check_params(self, recorded: Setup, where: object) -> None:
+    def _check_params(self, recorded: StoreConfig, where: object) -> None:
         for name, requested in (self.params or {}).items():
             has = recorded.params.get(name)
             if requested != has:

@@ -18,10 +18,9 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.engine.config import Setup
-from llama_retrieval_ext.stores.engine.query_modes import Options as Options
-from llama_retrieval_ext.stores.engine.query_modes import QueryModes
-from llama_retrieval_ext.stores.engine.query_modes import Target as Target
+from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
+from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -49,17 +48,17 @@ class EngineStore(BasePydanticVectorStore):
     @property
     def tokenizer(self) -> Tokenizer:
         """Cuts text into terms."""
-        return self._setup.tokenizer
+        return self._config.tokenizer
 
     @property
     def distance(self) -> Distance:
         """How embeddings are compared."""
-        return self._setup.distance
+        return self._config.distance
 
     @property
     def dimension(self) -> int | None:
         """Dimension of the embeddings; None while nothing was added."""
-        return self._setup.dimension
+        return self._config.dimension
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
         """Add nodes with their embeddings; a node whose id is there already replaces the old one.
@@ -97,11 +96,11 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             ConfigurationError: The id is empty.
         """
-        self._deleted(_of_document(ref_doc_id, delete_kwargs)).function()
+        self._delete(_of_document(ref_doc_id, delete_kwargs)).function()
 
     async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """`delete`, without blocking the event loop."""
-        await _answer(self._deleted(_of_document(ref_doc_id, delete_kwargs)))
+        await _answer(self._delete(_of_document(ref_doc_id, delete_kwargs)))
 
     def delete_nodes(
         self,
@@ -120,7 +119,7 @@ class EngineStore(BasePydanticVectorStore):
             ConfigurationError: Neither is given.
             InvalidFilterError: The filters cannot mean anything.
         """
-        self._deleted(_to_delete(node_ids, filters, delete_kwargs)).function()
+        self._delete(_to_delete(node_ids, filters, delete_kwargs)).function()
 
     async def adelete_nodes(
         self,
@@ -129,7 +128,7 @@ class EngineStore(BasePydanticVectorStore):
         **delete_kwargs: object,
     ) -> None:
         """`delete_nodes`, without blocking the event loop."""
-        await _answer(self._deleted(_to_delete(node_ids, filters, delete_kwargs)))
+        await _answer(self._delete(_to_delete(node_ids, filters, delete_kwargs)))
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -163,15 +162,15 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             InvalidFilterError: The filters cannot mean anything.
         """
-        return self._counted(Target(filters=filters)).function()
+        return self._count(Target(filters=filters)).function()
 
     def clear(self) -> None:
         """Delete all nodes. What is added next may have another dimension."""
-        self._cleared().function()
+        self._clear().function()
 
     async def aclear(self) -> None:
         """`clear`, without blocking the event loop."""
-        await _answer(self._cleared())
+        await _answer(self._clear())
 
     def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
         """Return the hits of a query, best first; in mode MMR in the order picked.
@@ -192,13 +191,13 @@ class EngineStore(BasePydanticVectorStore):
             UnsupportedFilterError: The engine cannot evaluate the filters.
             DimensionMismatchError: The embedding has another dimension than the store.
         """
-        return self._found(query, kwargs).then(_result).function()
+        return self._search(query, kwargs).then(_result).function()
 
     async def aquery(
         self, query: VectorStoreQuery, **kwargs: float | None
     ) -> VectorStoreQueryResult:
         """`query`, without blocking the event loop."""
-        return await _answer(self._found(query, kwargs).then(_result))
+        return await _answer(self._search(query, kwargs).then(_result))
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:
         """No-op: `add` is already durable."""
@@ -206,7 +205,7 @@ class EngineStore(BasePydanticVectorStore):
     def describe(self) -> dict[str, object]:
         """Return the location and the config of the store; never a secret."""
         return {
-            **self._place(),
+            **self._location(),
             "dimension": self.dimension,
             "distance": self.distance,
             "tokenizer": self.tokenizer.to_dict(),
@@ -246,51 +245,51 @@ class EngineStore(BasePydanticVectorStore):
         self, nodes: Sequence[BaseNode], options: Mapping[str, object]
     ) -> Call[list[str]]:
         _refuse(options, "add")
-        return self._added(nodes).then(lambda _: [node.node_id for node in nodes])
+        return self._add(nodes).then(lambda _: [node.node_id for node in nodes])
 
     @property
     @abstractmethod
-    def _setup(self) -> Setup:
-        """How the store is set up."""
+    def _config(self) -> StoreConfig:
+        """The recorded config."""
 
     @abstractmethod
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         """The location of the store, for `describe`."""
 
     @abstractmethod
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         """Add nodes; of several with the same id the last counts."""
 
     @abstractmethod
-    def _deleted(self, target: Target) -> Call[None]:
-        """Delete the nodes that are meant, which are never all."""
+    def _delete(self, target: Target) -> Call[None]:
+        """Delete the selected nodes, which are never all."""
 
     @abstractmethod
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        """The nodes that are meant, with embeddings: in the order of its ids, or by node id."""
+        """Return the selected nodes with embeddings: in the order of its ids, or by node id."""
 
     @abstractmethod
-    def _counted(self, target: Target) -> Call[int]:
-        """How many nodes are meant."""
+    def _count(self, target: Target) -> Call[int]:
+        """Count the selected nodes."""
 
     @abstractmethod
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         """Delete all nodes, and forget their dimension."""
 
     @property
     @abstractmethod
-    def searcher(self) -> Any:  # noqa: ANN401 - an `EngineSearch`, once Milvus and Elasticsearch have one
+    def searcher(self) -> AnySearch:
         """The engine's searches."""
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         """Return the call that runs steps; in a thread, where the engine blocks."""
         return blocking_call(steps)
 
+    @abstractmethod
     def _compile_target(self, target: Target) -> object:
         """Return the engine's filter for nodes; None for all."""
-        raise NotImplementedError
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
+    def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = QueryModes(self.title, self.searcher, self._compile_target)
         return self.call(modes.steps(query, options))
 

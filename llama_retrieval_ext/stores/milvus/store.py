@@ -127,10 +127,10 @@ class MilvusStore(EngineStore):
         self._connection.close()
 
     @property
-    def _setup(self) -> MilvusConfig:
+    def _config(self) -> MilvusConfig:
         return self._collection.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {
             "place": self._connection.where,
             "collection": self._collection.name,
@@ -140,10 +140,10 @@ class MilvusStore(EngineStore):
     def _compile_target(self, target: Target) -> Expression:
         return compile_target(target)
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return Call(lambda: self._writer.add(nodes))
 
-    def _deleted(self, target: Target) -> Call[None]:
+    def _delete(self, target: Target) -> Call[None]:
         return Call(lambda: self._writer.delete(compile_target(target)))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
@@ -151,10 +151,10 @@ class MilvusStore(EngineStore):
             lambda: matching_nodes(self._collection, compile_target(target), order=target.node_ids)
         )
 
-    def _counted(self, target: Target) -> Call[int]:
+    def _count(self, target: Target) -> Call[int]:
         return Call(lambda: count_matching(self._collection, compile_target(target)))
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return Call(self._collection.drop)
 
 

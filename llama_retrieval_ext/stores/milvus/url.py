@@ -5,17 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.urls import bracketed, seconds, secret
+from llama_retrieval_ext.urls import ServerForm, parse_options, parse_server_url, seconds, secret
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-_PORT: Final = 19530
 _COLLECTION: Final = "nodes"
 _FORM: Final = "milvus://host:19530/collection (milvuss:// for TLS), or milvus:./file.db"
-_SCHEMES: Final = {"milvus": "http", "milvuss": "https"}
-_SERVER_OPTIONS: Final = {"token_env", "user_env", "password_env", "db_name", "timeout_s"}
+_SCHEMES: Final = ("milvus", "milvuss")
+_SERVER: Final = ServerForm(
+    19530,
+    ("token_env", "user_env", "password_env", "db_name", "timeout_s"),
+    "?token_env=NAME",
+    _FORM,
+)
 _LOCAL_OPTIONS: Final = {"collection", "timeout_s"}
 # Milvus's rule.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -81,11 +85,11 @@ def parse_address(url: str) -> Address:
     if scheme not in _SCHEMES or not rest:
         raise ConfigurationError(f"expected {_FORM}, got the scheme {scheme!r}")
     if rest.startswith("//"):
-        return _server(_SCHEMES[scheme], rest)
+        return _server(url)
     if scheme != "milvus":
         raise ConfigurationError(f"a file has no TLS; expected {_FORM}")
     path, _, query = rest.partition("?")
-    return _local(Path(unquote(path)), _options(query, _LOCAL_OPTIONS))
+    return _local(Path(unquote(path)), parse_options(query, _LOCAL_OPTIONS))
 
 
 def check_name(collection: str) -> str:
@@ -98,24 +102,12 @@ def check_name(collection: str) -> str:
     return collection
 
 
-def _server(scheme: str, rest: str) -> Address:
-    parts = urlsplit(rest)
-    if "@" in parts.netloc:
-        raise ConfigurationError(
-            "a URL is shown in messages and kept in files, so it must not hold credentials; put "
-            "the token into an environment variable and write ?token_env=ITS_NAME"
-        )
-    options = _options(parts.query, _SERVER_OPTIONS)
-    try:
-        port = parts.port or _PORT
-    except ValueError as error:
-        raise ConfigurationError(f"the port is not a number below 65536: {_FORM}") from error
-    collection = unquote(parts.path.strip("/"))
-    if not parts.hostname or not collection:
-        raise ConfigurationError(f"the URL has no host or no collection; expected {_FORM}")
+def _server(url: str) -> Address:
+    parts = parse_server_url(url, _SERVER)
+    options = parts.options
     return Address(
-        check_name(collection),
-        url=f"{scheme}://{bracketed(parts.hostname)}:{port}",
+        check_name("/".join(parts.path)),
+        url=parts.host,
         db_name=options.get("db_name", ""),
         token_env=options.get("token_env", ""),
         user_env=options.get("user_env", ""),
@@ -135,17 +127,6 @@ def _local(path: Path, options: Mapping[str, str]) -> Address:
         path=path.expanduser().resolve(),
         timeout_s=_timeout_s(options),
     )
-
-
-def _options(query: str, known: set[str]) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise ConfigurationError(
-            f"the URL has the options {', '.join(unknown)}, it may have "
-            f"{', '.join(sorted(known))}; other settings go into store_params"
-        )
-    return options
 
 
 def _timeout_s(options: Mapping[str, str]) -> float:

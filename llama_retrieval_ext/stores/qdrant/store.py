@@ -165,10 +165,10 @@ class QdrantStore(EngineStore):
         self._closer()
 
     @property
-    def _setup(self) -> QdrantConfig:
+    def _config(self) -> QdrantConfig:
         return self._collection.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         version = self._collection.version
         return {
             "place": self.place,
@@ -177,10 +177,10 @@ class QdrantStore(EngineStore):
             "rarity_in_scope": version.measures_rarity_in_scope,
         }
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return self.call(lambda: add_nodes(self._collection, nodes))
 
-    def _deleted(self, target: Target) -> Call[None]:
+    def _delete(self, target: Target) -> Call[None]:
         clause, name = self._compile_target(target) or NOTHING, self._collection.name
         return self._call(lambda: delete_nodes(name, clause), empty=None)
 
@@ -191,11 +191,11 @@ class QdrantStore(EngineStore):
             lambda: matching_nodes(name, clause, order=target.node_ids), empty=nothing
         )
 
-    def _counted(self, target: Target) -> Call[int]:
+    def _count(self, target: Target) -> Call[int]:
         clause, name = self._compile_target(target), self._collection.name
         return self._call(lambda: count_matching(name, clause), empty=0)
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return self.call(self._collection.drop)
 
     def _call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:

@@ -16,7 +16,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
-from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant_common.points import (
     BIG,
     DOC,

@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, matches, parse_filters
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from tests.stores.elasticsearch.msearch import Opener, ids_by_condition, ids_by_query
 
 PARTS = [

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.llama_index_filters import prefilter
 from tests.stores.milvus.hard_metadata import ODD

@@ -15,7 +15,8 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.milvus.llama_index_store import LlamaIndexMilvusBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.open import open_milvus
 from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
