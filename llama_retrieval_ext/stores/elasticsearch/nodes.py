@@ -41,7 +41,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     Index,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in, node_to_text
-from llama_retrieval_ext.stores.encoding.values import keyword_text, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -76,7 +76,7 @@ def add_nodes(index: Index, nodes: Sequence[BaseNode]) -> Requests[None]:
     unique = list({node.node_id: node for node in nodes}.values())
     if not unique:
         return
-    config = yield from index.create_if_missing(len(unique[0].embedding or ()) or 1)
+    config = yield from index.create(len(unique[0].embedding or ()) or 1)
     vectors = document_vectors(
         unique,
         dimension=config.dimension or len(unique[0].embedding or ()),
@@ -93,7 +93,7 @@ def add_nodes(index: Index, nodes: Sequence[BaseNode]) -> Requests[None]:
     yield index.refresh_request()
 
 
-def delete_matching(index: Index, query: Json) -> Requests[None]:
+def delete_nodes(index: Index, query: Json) -> Requests[None]:
     """Delete the nodes that match; not those that are replaced meanwhile and no longer match."""
     if not (yield from index.exists()):
         return
@@ -250,16 +250,9 @@ def _deletion(hit: Json) -> _Action:
 
 
 def _batches(actions: Sequence[_Action]) -> Iterator[list[_Action]]:
-    batch: list[_Action] = []
-    size_bytes = 0
-    for action in actions:
-        batch.append(action)
-        size_bytes += len(action[1] or b"")
-        if len(batch) == _BATCH or size_bytes >= _BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
+    return batches(
+        actions, lambda action: len(action[1] or b""), max_items=_BATCH, max_bytes=_BATCH_BYTES
+    )
 
 
 def _write(index: Index, batch: Sequence[_Action], tolerated: Mapping[int, bool]) -> Requests[bool]:

@@ -14,6 +14,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _LLAMA_INDEX: Final = "llama_index.vector_stores.elasticsearch"
@@ -51,7 +52,7 @@ def open_elasticsearch(
         tokenizer=tokenizer,
         dim=dim,
         distance=distance,
-        params=IndexParams.of(store_params or {}),
+        params=params_of(IndexParams, store_params or {}, engine="Elasticsearch"),
     )
 
 

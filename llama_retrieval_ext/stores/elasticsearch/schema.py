@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from llama_retrieval_ext.errors import (
@@ -189,18 +189,6 @@ class IndexParams:
             if value is not None and (not isinstance(value, int) or value < lowest):
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
 
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Self:
-        """Return the parameters that a mapping holds; raise if a key is unknown."""
-        known = [each.name for each in fields(cls)]
-        unknown = sorted(set(params).difference(known))
-        if unknown:
-            raise ConfigurationError(
-                f"Elasticsearch has no store parameters {', '.join(unknown)}; it has "
-                f"{', '.join(known)}"
-            )
-        return cls(**params)
-
     @property
     def recorded(self) -> Mapping[str, Any]:
         """The settings that are recorded with a new index."""
@@ -285,7 +273,7 @@ class Index:
         """The index, for messages."""
         return f"the index {self.name!r}"
 
-    def refresh(self) -> Requests[None]:
+    def look_up(self) -> Requests[None]:
         """Read the recorded config, if the index exists.
 
         Raises:
@@ -301,10 +289,10 @@ class Index:
     def exists(self) -> Requests[bool]:
         """Return whether the index exists; ask the server if it did not."""
         if not self._exists:
-            yield from self.refresh()
+            yield from self.look_up()
         return self._exists
 
-    def create_if_missing(self, dimension: int) -> Requests[ElasticsearchConfig]:
+    def create(self, dimension: int) -> Requests[ElasticsearchConfig]:
         """Create the index if need be; checked every time, as a write to a missing one makes one.
 
         Args:
@@ -313,7 +301,7 @@ class Index:
         Raises:
             DimensionMismatchError: The index takes another dimension.
         """
-        yield from self.refresh()
+        yield from self.look_up()
         if not self._exists:
             new = replace(self.config, dimension=self.config.dimension or dimension)
             try:
@@ -322,7 +310,7 @@ class Index:
                 if _EXISTS not in str(error):
                     raise
             # Another process may have been first, with another dimension.
-            yield from self.refresh()
+            yield from self.look_up()
         if self.config.dimension != dimension:
             raise DimensionMismatchError(
                 f"the nodes have embeddings of dimension {dimension}, {self.where} takes "
@@ -332,7 +320,7 @@ class Index:
 
     def drop(self) -> Requests[None]:
         """Delete the index; the next nodes may have another dimension."""
-        yield from self.refresh()  # raises if it is not ours
+        yield from self.look_up()  # raises if it is not ours
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
         self.config = self._request.resolve(ElasticsearchConfig(), self.where)
         self._exists = False

@@ -17,7 +17,7 @@ from llama_retrieval_ext.stores.elasticsearch.filters import NOTHING, compile_ta
 from llama_retrieval_ext.stores.elasticsearch.nodes import (
     add_nodes,
     count_matching,
-    delete_matching,
+    delete_nodes,
     matching_nodes,
 )
 from llama_retrieval_ext.stores.elasticsearch.schema import (
@@ -104,7 +104,7 @@ class ElasticsearchVectorStore(EngineStore):
         # Also runs when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, self._transport.close)
         try:
-            self._transport.run(self._index.refresh())
+            self._transport.run(self._index.look_up())
         except BaseException:
             self.close()
             raise
@@ -146,7 +146,7 @@ class ElasticsearchVectorStore(EngineStore):
             index_options={"type": "flat"},
         )
         index = Index(other.index, ElasticsearchConfigRequest(), params)
-        self._transport.run(index.refresh())
+        self._transport.run(index.look_up())
         other._index = index  # noqa: SLF001 - of its own class
         return other
 
@@ -173,7 +173,7 @@ class ElasticsearchVectorStore(EngineStore):
 
     def _delete(self, target: Target) -> Call[None]:
         query = compile_target(target) or NOTHING
-        return self.call(lambda: delete_matching(self._index, query))
+        return self.call(lambda: delete_nodes(self._index, query))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         query = compile_target(target)

@@ -163,6 +163,20 @@ def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
     return kept
 
 
+P = TypeVar("P")
+
+
+def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
+    """Return a dataclass of an engine's settings, or raise if it has no such setting."""
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    unknown = sorted(set(params).difference(known))
+    if unknown:
+        raise ConfigurationError(
+            f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
+        )
+    return kind(**params)
+
+
 @runtime_checkable
 class CollectionStore(Protocol):
     """A store in a collection of an engine that has room for others."""

@@ -10,7 +10,7 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import keyword_text, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
 from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
 from llama_retrieval_ext.stores.milvus.filters import (
@@ -30,7 +30,7 @@ from llama_retrieval_ext.stores.milvus.schema import (
     MAX_NAME_BYTES,
     NODE,
     TERMS,
-    Collection,
+    MilvusCollection,
     MilvusConfig,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) ->
 class NodeWriter:
     """Writes to a collection, which is created with the first nodes."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: MilvusCollection) -> None:
         self._collection = collection
         self._lock = Lock()
         self._unflushed = 0
@@ -126,9 +126,9 @@ class NodeWriter:
         unique = list({node.node_id: node for node in nodes}.values())
         if not unique:
             return
-        config = self._collection.config_for(_dimension(unique[0]))
+        config = self._collection.config_for(len(unique[0].embedding or ()))
         rows = rows_of(unique, config=config, where=self._collection.where)
-        for batch in _batches(rows):
+        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
             self._upsert(batch, config)
         self._flush_if_many(len(rows))
 
@@ -182,34 +182,12 @@ class NodeWriter:
         return self._collection.connection.timeout_s
 
 
-def _dimension(node: BaseNode) -> int:
-    if not node.embedding:
-        raise ConfigurationError(
-            f"node {node.node_id!r} has no embedding; embed the nodes before they are added, as "
-            "VectorStoreIndex and KnowledgeBase do"
-        )
-    return len(node.embedding)
-
-
-def _batches(rows: Sequence[Row]) -> list[list[Row]]:
-    batches: list[list[Row]] = [[]]
-    size_bytes = 0
-    for row in rows:
-        own = _size_bytes(row)
-        if batches[-1] and (len(batches[-1]) == _BATCH or size_bytes + own > _BATCH_BYTES):
-            batches.append([])
-            size_bytes = 0
-        batches[-1].append(row)
-        size_bytes += own
-    return batches
-
-
 def _size_bytes(row: Row) -> int:
     return sum(4 * len(value) for value in row.values())
 
 
 def matching_nodes(
-    collection: Collection, expression: Expression, *, order: Sequence[str] | None
+    collection: MilvusCollection, expression: Expression, *, order: Sequence[str] | None
 ) -> list[BaseNode]:
     """Return every node that matches, with its embedding.
 
@@ -228,7 +206,7 @@ def matching_nodes(
     return [nodes[node_id] for node_id in ids if node_id in nodes]
 
 
-def count_matching(collection: Collection, expression: Expression) -> int:
+def count_matching(collection: MilvusCollection, expression: Expression) -> int:
     """Return how many nodes match."""
     if expression is False:
         return 0
@@ -248,7 +226,7 @@ def count_matching(collection: Collection, expression: Expression) -> int:
 class _Reader:
     """Reads all rows that match a filter, page by page."""
 
-    def __init__(self, collection: Collection, filter_: str) -> None:
+    def __init__(self, collection: MilvusCollection, filter_: str) -> None:
         self._collection = collection
         self._filter = filter_
 

@@ -8,6 +8,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.milvus.schema import MilvusParams
 from llama_retrieval_ext.stores.milvus.url import parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -51,7 +52,7 @@ def open_milvus(
         tokenizer=tokenizer,
         dim=dim,
         distance=distance,
-        params=MilvusParams.of(store_params or {}),
+        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
     )
 
 

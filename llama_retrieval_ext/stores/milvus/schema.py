@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -94,23 +94,6 @@ class MilvusParams:
     by_tenant: bool | None = None
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Self:
-        """Return the parameters that a mapping holds; raise if a key is unknown.
-
-        Examples:
-            >>> MilvusParams.of({"index_type": "HNSW"}).index_type
-            'HNSW'
-
-        """
-        known = [each.name for each in fields(cls)]
-        unknown = sorted(set(params).difference(known))
-        if unknown:
-            raise ConfigurationError(
-                f"store_params has {', '.join(unknown)}; for Milvus there are {', '.join(known)}"
-            )
-        return cls(**params)
 
     @property
     def recorded(self) -> Mapping[str, Any]:
@@ -224,7 +207,7 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     return indexes
 
 
-class Collection:
+class MilvusCollection:
     """A collection that may not exist yet: makes, loads, reads, writes and drops it.
 
     Args:
@@ -259,7 +242,7 @@ class Collection:
         self._existing: MilvusConfig | None = None
         self._obsolete: list[str] = []
         self._new = request.resolve(MilvusConfig(), self.where)
-        self.refresh()
+        self.look_up()
 
     @property
     def where(self) -> str:
@@ -281,7 +264,7 @@ class Collection:
         """What nodes must have in columns that older releases made, and nothing reads."""
         return dict.fromkeys(self._obsolete, "")
 
-    def refresh(self) -> MilvusConfig | None:
+    def look_up(self) -> MilvusConfig | None:
         """Read the recorded config, and load the collection; None if it does not exist.
 
         Raises:
@@ -305,12 +288,12 @@ class Collection:
     def config_for(self, dimension: int) -> MilvusConfig:
         """Return the config that nodes must fit; a new collection takes this dimension."""
         new = replace(self._new, dimension=self._new.dimension or dimension)
-        return self._existing or self.refresh() or new
+        return self._existing or self.look_up() or new
 
-    def create_if_missing(self, config: MilvusConfig) -> None:
+    def create(self, config: MilvusConfig) -> None:
         """Create the collection unless it exists; raise if it has another dimension."""
         with self._lock:
-            existing = self._existing or self.refresh() or self._create(config)
+            existing = self._existing or self.look_up() or self._create(config)
         if existing.dimension != config.dimension:
             raise DimensionMismatchError(
                 f"{self.where} takes embeddings of dimension {existing.dimension}, got "
@@ -319,7 +302,7 @@ class Collection:
 
     def read(self, function: Callable[[MilvusClient], T], *, empty: T) -> T:
         """Call a function on the loaded collection; return `empty` if it does not exist."""
-        if self._existing is None and self.refresh() is None:
+        if self._existing is None and self.look_up() is None:
             return empty
         try:
             return self.connection.call(lambda client: self._call_loaded(client, function))
@@ -329,12 +312,12 @@ class Collection:
 
     def write(self, function: Callable[[MilvusClient], object], config: MilvusConfig) -> None:
         """Call a function on the loaded collection, which is created if it does not exist."""
-        self.create_if_missing(config)
+        self.create(config)
         try:
             self.connection.call(lambda client: self._call_loaded(client, function))
         except CollectionMissingError:  # dropped meanwhile
             self._existing = None
-            self.create_if_missing(config)
+            self.create(config)
             self.connection.call(function)
 
     def drop(self) -> None:
@@ -349,7 +332,7 @@ class Collection:
         try:
             self.connection.call(lambda client: self._create_now(client, config))
         except StoreError:
-            existing = self.refresh()  # perhaps another process was faster
+            existing = self.look_up()  # perhaps another process was faster
             if existing is None:
                 raise
             return existing

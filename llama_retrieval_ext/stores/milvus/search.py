@@ -25,7 +25,7 @@ from llama_retrieval_ext.stores.engine.search import (
 )
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
-from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, Collection
+from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
 
 T = TypeVar("T")
 Hit: TypeAlias = Mapping[str, Any]  # as pymilvus has it: id, distance, entity
@@ -84,7 +84,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     most_hits: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: MilvusCollection) -> None:
         self._collection = collection
 
     @property

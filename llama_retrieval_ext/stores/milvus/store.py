@@ -17,7 +17,7 @@ from llama_retrieval_ext.stores.milvus.client import MilvusConnection
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import NodeWriter, count_matching, matching_nodes
 from llama_retrieval_ext.stores.milvus.schema import (
-    Collection,
+    MilvusCollection,
     MilvusConfig,
     MilvusConfigRequest,
     MilvusParams,
@@ -59,7 +59,7 @@ class MilvusStore(EngineStore):
     title: ClassVar[str] = "Milvus"
 
     _connection: MilvusConnection = PrivateAttr()
-    _collection: Collection = PrivateAttr()
+    _collection: MilvusCollection = PrivateAttr()
     _writer: NodeWriter = PrivateAttr()
 
     def __init__(
@@ -78,7 +78,7 @@ class MilvusStore(EngineStore):
         )
         self._connection = MilvusConnection(address)
         try:
-            self._collection = Collection(
+            self._collection = MilvusCollection(
                 self._connection, address.collection, request=request, params=params
             )
         except BaseException:
@@ -111,7 +111,7 @@ class MilvusStore(EngineStore):
             StoreFormatError: That collection was not made by this package.
             StoreUnavailableError: Milvus cannot answer.
         """
-        collection = Collection(
+        collection = MilvusCollection(
             self._connection,
             check_name(f"{self._collection.name}{suffix}"),
             request=MilvusConfigRequest(),

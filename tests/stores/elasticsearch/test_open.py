@@ -81,9 +81,9 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
 
 def test_parameters_that_are_not_there_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="shards"):
-        IndexParams.of({"shards": 3})
+        open_elasticsearch("elasticsearch://127.0.0.1:9/docs", store_params={"shards": 3})
     with pytest.raises(ConfigurationError, match="number_of_shards must be at least 1"):
-        IndexParams.of({"number_of_shards": 0})
+        IndexParams(number_of_shards=0)
 
 
 def test_a_server_that_is_not_there_cannot_be_opened() -> None:
