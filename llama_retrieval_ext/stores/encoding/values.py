@@ -1,14 +1,12 @@
-"""Numbers as strings that sort as the numbers do, and equal each other when the numbers do."""
+"""Metadata values and texts as engines index them."""
 
-import json
 import math
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_of_node
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000
@@ -97,27 +95,6 @@ def _safe(value: object) -> object:
             return [_safe(part) for part in value]
         case _:
             return value
-
-
-# Characters of every key.
-KEY_LENGTH: Final = 32
-
-
-def document_key(node: BaseNode) -> str:
-    """A text that the nodes of a source have in common, and others have not.
-
-    A node without a source is one by itself. Nodes that older versions wrote have one for each
-    document, which is a part of a source.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> alone = TextNode(id_="n1")
-        >>> document_key(alone) == document_key(alone) != document_key(TextNode(id_="n2"))
-        True
-
-    """
-    identity = source_of_node(node) or (node.node_id,)
-    return blake2b(json.dumps(identity).encode(), digest_size=KEY_LENGTH // 2).hexdigest()
 
 
 _SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
