@@ -1,4 +1,4 @@
-"""Numbers as strings that sort as the numbers do, and equal each other when the numbers do."""
+"""Metadata values and texts as engines index them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
