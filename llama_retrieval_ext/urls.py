@@ -1,11 +1,11 @@
-"""`Location`: what a URL says of where a knowledge base is, whatever the engine."""
+"""URLs of stores: their parts, and `Location`, the same for every engine."""
 
 import os
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -79,8 +79,86 @@ def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
     return host, unquote(parts.path.strip("/")), database
 
 
+@dataclass(frozen=True, slots=True)
+class ServerForm:
+    """The form of an engine's server URLs.
+
+    Attributes:
+        port: The default port.
+        options: Names that the URL's query may have.
+        credentials: An example of options that name environment variables with credentials.
+        example: An example of a URL, for messages.
+    """
+
+    port: int
+    options: Collection[str]
+    credentials: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUrl:
+    """A server URL in parts.
+
+    Attributes:
+        host: ``http://host:port`` or ``https://host:port``.
+        path: Names after the host, unquoted, at least one.
+        options: The URL's query.
+    """
+
+    host: str
+    path: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
+    """Parse ``scheme://host:port/path?options``; a scheme that ends in ``s`` means TLS.
+
+    Raises:
+        ConfigurationError: The URL has another form; messages never repeat what may be a password.
+
+    Examples:
+        >>> form = ServerForm(6333, ["api_key_env"], "?api_key_env=NAME", "qdrant://host/name")
+        >>> parse_server_url("qdrants://db.example.com/prefix/kb", form)
+        ServerUrl(host='https://db.example.com:6333', path=('prefix', 'kb'), options={})
+
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.fragment:
+        raise ConfigurationError(
+            "a URL is shown in messages and kept in files, so it must not hold credentials or a "
+            f"fragment; put credentials into environment variables and write {form.credentials}"
+        )
+    try:
+        port = parts.port or form.port
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the URL's port is no number up to 65535; write {form.example}"
+        ) from error
+    path = tuple(map(unquote, parts.path.strip("/").split("/")))
+    if not parts.hostname or not path[-1]:
+        raise ConfigurationError(
+            f"got a server's URL without host or collection; write {form.example}"
+        )
+    scheme = "https" if parts.scheme in _TLS else "http"
+    options = parse_options(parts.query, form.options)
+    return ServerUrl(f"{scheme}://{bracketed(parts.hostname)}:{port}", path, options)
+
+
+def parse_options(query: str, known: Collection[str]) -> Mapping[str, str]:
+    """Return the options of a URL's query, or raise if there are others than the known."""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options).difference(known))
+    if unknown:
+        raise ConfigurationError(
+            f"the URL has the options {', '.join(unknown)}; it may have "
+            f"{', '.join(sorted(known))}, other settings go into store_params"
+        )
+    return options
+
+
 def bracketed(hostname: str) -> str:
-    """A host as a URL has it: an IPv6 address in brackets.
+    """Return a host as URLs have it: an IPv6 address in brackets.
 
     Examples:
         >>> bracketed("::1"), bracketed("db.example.com")
@@ -91,11 +169,7 @@ def bracketed(hostname: str) -> str:
 
 
 def secret(name: str) -> str:
-    """The value of an environment variable that a URL names.
-
-    Raises:
-        ConfigurationError: It is not set.
-    """
+    """Return the value of an environment variable, or raise if it is not set."""
     value = os.environ.get(name) if name else None
     if not value:
         raise ConfigurationError(
@@ -106,11 +180,7 @@ def secret(name: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """The value of ``timeout_s``.
-
-    Raises:
-        ConfigurationError: It is no positive number.
-    """
+    """Return the value of ``timeout_s``, or raise if it is no positive number."""
     try:
         value = float(text)
     except ValueError:

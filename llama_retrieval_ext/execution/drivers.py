@@ -20,7 +20,17 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
 from llama_retrieval_ext.execution.context import Context, current_context, entered, in_answer
-from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.plan import (
+    Call,
+    Effect,
+    Outcome,
+    Plan,
+    Sleep,
+    Task,
+    Together,
+    arun_steps,
+    run_steps,
+)
 
 T = TypeVar("T")
 
@@ -42,31 +52,11 @@ async def arun(plan: Plan[T]) -> T:
 
 
 def _drive(plan: Plan[T]) -> T:
-    try:
-        effect = next(plan)
-        while True:
-            try:
-                answer = _perform(effect, current_context())
-            except BaseException as error:  # noqa: BLE001 - the plan decides what it means
-                effect = plan.throw(error)
-            else:
-                effect = plan.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+    return run_steps(plan, lambda effect: _perform(effect, current_context()))
 
 
 async def _adrive(plan: Plan[T]) -> T:
-    try:
-        effect = next(plan)
-        while True:
-            try:
-                answer = await _aperform(effect, current_context())
-            except BaseException as error:  # noqa: BLE001 - the plan decides what it means
-                effect = plan.throw(error)
-            else:
-                effect = plan.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+    return await arun_steps(plan, lambda effect: _aperform(effect, current_context()))
 
 
 def _perform(effect: Effect, context: Context) -> object:

@@ -131,3 +131,58 @@ def finished(value: U) -> Plan[U]:
     """
     yield from ()
     return value
+
+
+# A generator that asks for one thing at a time: what it may ask, its driver knows.
+Steps: TypeAlias = Generator[Any, Any, T_co]
+
+
+def run_steps(steps: Steps[U], perform: Callable[[Any], object]) -> U:
+    """Return the result of a generator, each of its requests answered by a function.
+
+    An error of the function is raised in the generator, which decides what it means.
+    """
+    try:
+        request = next(steps)
+        while True:
+            try:
+                answer = perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+async def arun_steps(steps: Steps[U], perform: Callable[[Any], Awaitable[object]]) -> U:
+    """`run_steps` with a coroutine function, on the running event loop."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                answer = await perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+def blocking_call(steps: Callable[[], Steps[U]]) -> Call[U]:
+    """Return the call of a generator whose requests are functions that block.
+
+    Examples:
+        >>> def doubled():
+        ...     number = yield lambda: 21
+        ...     return 2 * number
+        >>> blocking_call(doubled).function()
+        42
+
+    """
+    return Call(lambda: run_steps(steps(), _call))
+
+
+def _call(function: Callable[[], object]) -> object:
+    return function()

@@ -26,18 +26,15 @@ from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineQuery,
-    IdsFirstBackend,
     KeywordQuery,
     ScoredId,
-    Search,
     VectorQuery,
     fusing,
     hybrid_queries,
-    ids_first,
 )
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.stores.prefetch import prefetched_candidates, searched_at_once
+from llama_retrieval_ext.stores.prefetch import search_hybrid
 
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
@@ -131,7 +128,6 @@ class HybridRetriever(StoreRetriever):
         features = self.backend.features
         if features.keyword is None:
             raise no_keyword_search(self.backend)
-        self._by_ids = ids_first(self.backend) if features.ids_first else None
         self._has_one_round_trip = features.one_round_trip
         self.pushdown = pushdown
         if pushdown:
@@ -200,26 +196,28 @@ class HybridRetriever(StoreRetriever):
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
             best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
             return self._gated(best, query)
-        search = search_of(query, top_k=candidates)
-        both = hybrid_queries(embedding, text, search)
-        known = prefetched_candidates(self.backend, both)
-        some = 2 * (query.top_k or 1) <= candidates
-        if known is None and some and self._by_ids is not None:
-            by_ids = self._ids_first(self._by_ids, query, embedding, search)
-            top, best = yield from step(_ONE_ROUND_TRIP, by_ids)
-            return self._hits(top, best, query)
-        found = yield from step(_ONE_ROUND_TRIP, self._search_both(known, both))
-        return None if found is None else self._fused(found, query)
+        queries = hybrid_queries(embedding, text, search_of(query, top_k=candidates))
+        return (yield from step(_ONE_ROUND_TRIP, self._search_both(*queries, query)))
 
     def _search_both(
-        self, known: list[list[Candidate]] | None, both: Sequence[EngineQuery]
-    ) -> Plan[dict[str, list[Candidate]] | None]:
-        found = known or (yield from searched_at_once(self.backend, both))
-        if found is None:
+        self, vector: VectorQuery, keyword: KeywordQuery, query: Query
+    ) -> Plan[list[Hit] | None]:
+        """The hits from one request; None where there is no such request."""
+        rankings: dict[str, Sequence[ScoredId]] = {}
+        top: list[FusedId] = []
+
+        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
+            rankings.update(zip(LEGS, (near, sharing), strict=True))
+            top[:] = self._top(rankings, query)
+            return [each.node_id for each in top]
+
+        best = yield from search_hybrid(
+            self.backend, vector, keyword, choose, top_k=query.top_k or 1
+        )
+        if best is None:
             return None
-        by_leg = dict(zip(LEGS, found, strict=True))
-        note_legs({leg: [each.node_id for each in ranking] for leg, ranking in by_leg.items()})
-        return by_leg
+        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
+        return self._hits(top, best, query)
 
     @property
     def _embeds(self) -> bool:
@@ -235,34 +233,6 @@ class HybridRetriever(StoreRetriever):
         if self.weights["keyword"] > 0:
             searches.append(KeywordQuery(query.query_str, search))
         return searches
-
-    def _ids_first(
-        self, backend: IdsFirstBackend, query: Query, embedding: Sequence[float], search: Search
-    ) -> Plan[tuple[list[FusedId], list[Candidate]]]:
-        """Most candidates are dropped, so that their nodes need not be read."""
-        rankings: dict[str, Sequence[ScoredId]] = {}
-
-        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
-            rankings.update(zip(LEGS, (near, sharing), strict=True))
-            return self._top(rankings, query)
-
-        asked = backend.best_of_both(embedding, query.query_str, search, choose)
-        top, nodes = yield from call(asked)
-        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
-        # What was deleted meanwhile is left out.
-        kept = [each for each in top if each.node_id in nodes]
-        return kept, [Candidate(nodes[each.node_id], each.score) for each in kept]
-
-    def _fused(self, found: dict[str, list[Candidate]], query: Query) -> list[Hit]:
-        """The best of both; only their nodes are made, and pass the gate."""
-        candidates = {each.node_id: each for ranking in found.values() for each in ranking}
-        rankings = {
-            name: [(each.node_id, each.score) for each in ranking]
-            for name, ranking in found.items()
-        }
-        top = self._top(rankings, query)
-        best = [candidates[each.node_id].rescored(each.score) for each in top]
-        return self._hits(top, best, query)
 
     def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
         fusion = self._fitting(rankings, query)

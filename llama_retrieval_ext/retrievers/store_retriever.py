@@ -10,18 +10,18 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call, note_degraded, step
+from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of, source_of_node
+from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search, grouping
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import Storage, source_of
-from llama_retrieval_ext.stores.prefetch import prefetch_searches, prefetched_candidates, searched
-from llama_retrieval_ext.stores.scope_check import gated
+from llama_retrieval_ext.stores.prefetch import prefetch_searches, search
+from llama_retrieval_ext.stores.scope_check import checked_hits
 
 # The plan for as many hits as it is told.
 Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]
@@ -71,42 +71,6 @@ def collapsed(
             )
             return kept
         depth = _within(most, _GROWTH * depth, top_k)
-
-
-def settled(
-    found: Sequence[Candidate], collapse: Collapse, *, top_k: int
-) -> list[Candidate] | None:
-    """What an engine has collapsed, unless it is too little or depends on the order of ties.
-
-    Args:
-        found: Best first, with a document and a node of each more than wanted.
-        collapse: What stays of it.
-        top_k: How many are wanted.
-    """
-    by_id = collapse.of(sorted(found, key=lambda each: (-each.score, each.node_id)))
-    the_other_way = sorted(found, key=lambda each: each.node_id, reverse=True)
-    the_other_way.sort(key=lambda each: -each.score)
-    best = by_id[:top_k]
-    also = collapse.of(the_other_way)[:top_k]
-    if len(by_id) <= top_k or {each.node_id for each in best} != {each.node_id for each in also}:
-        return None
-    return best if _is_whole(best, found, top_k=top_k) else None
-
-
-def _is_whole(best: Sequence[Candidate], found: Sequence[Candidate], *, top_k: int) -> bool:
-    """Whether no group that the engine left out can have a hit among the best.
-
-    One could if groups are smaller than sources: nodes that older versions stored are grouped by
-    document. What was left out scores at most as much as the worst group's best hit.
-    """
-    documents = {document_of(each.node) or each.node_id for each in found}
-    if len(documents) <= top_k:  # these are all groups
-        return True
-    tops: dict[object, float] = {}
-    for each in found:
-        source = source_of_node(each.node) or each.node_id
-        tops[source] = max(each.score, tops.get(source, each.score))
-    return best[-1].score >= min(tops.values())
 
 
 def _within(most: int | None, depth: int, top_k: int) -> int:
@@ -182,41 +146,14 @@ class StoreRetriever(Retriever):
         """What one search finds; of each document as much as is wanted."""
         if self.collapse is None:
             return (yield from self._plainly(asked, query))
-        if not self._has_enough_prefetched(asked, query, self.collapse):
-            best = yield from self._best_groups(asked, query, self.collapse)
-            if best is not None:
-                return self._gated(best, query)
         return (
             yield from self._collapsed(
-                lambda depth: self._plainly(for_more(asked, depth), query),
-                query,
-                self.collapse,
+                lambda depth: self._plainly(for_more(asked, depth), query), query, self.collapse
             )
         )
 
-    def _has_enough_prefetched(self, asked: EngineQuery, query: Query, collapse: Collapse) -> bool:
-        known = prefetched_candidates(self.backend, [asked])
-        if known is None:
-            return False
-        is_all = len(known[0]) < asked.search.top_k
-        return is_all or len(collapse.of(known[0])) >= (query.top_k or 1)
-
     def _plainly(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        return self._gated((yield from step("search", searched(self.backend, asked))), query)
-
-    def _best_groups(
-        self, asked: EngineQuery, query: Query, collapse: Collapse
-    ) -> Plan[list[Candidate] | None]:
-        """What the engine finds of each document; None where that is not exact."""
-        top_k, can = query.top_k or 1, self.backend.features
-        size = collapse.size + 1
-        too_many = can.most_hits is not None and (top_k + 1) * size > can.most_hits
-        if collapse.by is not None or not can.grouping or too_many:
-            return None
-        # One more of everything shows whether the engine had to choose among equals.
-        groups = grouping(self.backend).grouped(for_more(asked, top_k + 1), size)
-        found = yield from step("search by documents in the engine", call(groups))
-        return settled(found, collapse, top_k=top_k)
+        return self._gated((yield from step("search", search(self.backend, asked))), query)
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
         """A ranking that is asked for ever more hits until enough are left of them."""
@@ -229,8 +166,13 @@ class StoreRetriever(Retriever):
         return Origin(self.backend.store, self.embed_model)
 
     def _gated(self, found: Sequence[Candidate], query: Query) -> list[Hit]:
-        return gated(
-            found, query.condition, backend=self.backend, source=self.name, origin=self._origin
+        return checked_hits(
+            found,
+            query.condition,
+            store=type(self.backend.store).__name__,
+            drop_violations=self.backend.drop_violations,
+            source=self.name,
+            origin=self._origin,
         )
 
     def _embed(self, query: Query) -> Plan[list[float]]:

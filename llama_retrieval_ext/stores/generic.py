@@ -23,11 +23,11 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, as_metadata_filters, matches, simplified
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
     Candidate,
     EngineFeatures,
-    ScoreRange,
     Search,
     UnbatchedSearches,
 )
@@ -36,11 +36,11 @@ Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
 
 class GenericBackend(UnbatchedSearches):
-    """Asks any LlamaIndex vector store for the nearest nodes.
+    """Vector search of any LlamaIndex vector store.
 
-    What else such a store can do is not known, and asking may silently give something else, so
-    keyword search is refused. Filters go to the store as LlamaIndex filters; for
-    ``SimpleVectorStore``, which knows no nested ones, they are evaluated here.
+    Other query modes may silently fall back to vector search, so keyword search is refused. Filters
+    go to the store as LlamaIndex filters; for ``SimpleVectorStore``, which has no nested ones, they
+    are evaluated here.
 
     Args:
         store: The vector store.
@@ -92,18 +92,18 @@ class GenericBackend(UnbatchedSearches):
             return Call(list)
         query = self._query(embedding, search.top_k, None if condition is True else condition)
 
-        async def ask() -> list[Candidate]:
+        async def search_async() -> list[Candidate]:
             with self._refusals(condition):
                 result = await awaited_or_in_thread(
                     lambda: self.store.aquery(query), lambda: self.store.query(query)
                 )
                 return self._found(result, search.top_k)
 
-        def ask_blocking() -> list[Candidate]:
+        def search_blocking() -> list[Candidate]:
             with self._refusals(condition):
                 return self._found(self.store.query(query), search.top_k)
 
-        return Call(ask_blocking, ask if self.features.real_async else None)
+        return Call(search_blocking, search_async if self.features.real_async else None)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:  # noqa: ARG002 - refused
         """Refused.

@@ -27,10 +27,10 @@ Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a retriever over one store works with.
+    """A backend, and what came with its store.
 
     Attributes:
-        backend: How the store is asked.
+        backend: The adapter of the store.
         embed_model: The embedding model that came with it, as with a ``VectorStoreIndex``.
         objects: What index nodes stand for, by ``index_id``.
     """
@@ -49,7 +49,7 @@ def open_store(
     store_params: Mapping[str, object] | None = None,
     must_exist: bool = False,
 ) -> EngineStore:
-    """The store that a URL names, opened or created; whoever opens it closes it.
+    """Open or create the store at a URL; the caller closes it.
 
     Args:
         url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
@@ -81,18 +81,18 @@ def open_store(
 
     """
     check_url(url)
-    scheme, _, place = url.partition(":")
-    _check_host(scheme, place)
-    if place and scheme == _EMBEDDED:
+    scheme, _, rest = url.partition(":")
+    _check_host(scheme, rest)
+    if rest and scheme == _EMBEDDED:
         if store_params:
             raise ConfigurationError(
                 f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
                 "leave store_params out"
             )
-        if must_exist and is_new(place):
+        if must_exist and is_new(rest):
             raise _missing(url)
-        return EmbeddedVectorStore(place, tokenizer=tokenizer, distance=distance)
-    if place and scheme in _SERVERS:
+        return EmbeddedVectorStore(rest, tokenizer=tokenizer, distance=distance)
+    if rest and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
         if must_exist and opening.is_new(url):
             raise _missing(url)
@@ -125,7 +125,7 @@ _SERVERS: Final[Mapping[str, str]] = {
 
 
 def _missing(url: str) -> ConfigurationError:
-    """The error for a store that must exist and does not."""
+    """Return the error for a store that must exist and does not."""
     if ":memory:" in url:
         return ConfigurationError(
             f"{url} is in memory: each time it is opened it is another, empty store; open it once "
@@ -137,22 +137,18 @@ def _missing(url: str) -> ConfigurationError:
     )
 
 
-def _check_host(scheme: str, place: str) -> None:
-    """Refuse a folder behind ``//``: what stands there is a host, and would be one named "."."""
-    folder = place.removeprefix("//")
+def _check_host(scheme: str, rest: str) -> None:
+    """Raise for a folder after ``//``, which is parsed as a host."""
+    folder = rest.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
-    if folder != place and is_folder and scheme in (_EMBEDDED, *_SERVERS):
+    if folder != rest and is_folder and scheme in (_EMBEDDED, *_SERVERS):
         raise ConfigurationError(
-            f"'{scheme}:{place}' names a folder as if it were a host; write {scheme}:{folder}"
+            f"'{scheme}:{rest}' names a folder as if it were a host; write {scheme}:{folder}"
         )
 
 
 def _opening_of(engine: str) -> tuple[ModuleType, str]:
-    """The module that opens an engine's stores, imported when first asked for.
-
-    Raises:
-        MissingDependencyError: Its extra is not installed.
-    """
+    """Import the module that opens an engine's stores, or raise `MissingDependencyError`."""
     try:
         return import_module(f"llama_retrieval_ext.stores.{engine}.open"), engine
     except ModuleNotFoundError as error:
@@ -162,17 +158,13 @@ def _opening_of(engine: str) -> tuple[ModuleType, str]:
 
 
 def check_url(url: str) -> None:
-    """Nothing, if it can be a URL.
-
-    Raises:
-        ConfigurationError: It is no text, or text that no file and no host can be called.
-    """
+    """Raise unless `url` is a string without NUL characters."""
     if not isinstance(url, str) or "\0" in url:
         raise ConfigurationError(f"a store is named by a URL, got {url!r}; write 'embedded:./kb'")
 
 
 def source_of(storage: Storage) -> Source:
-    """The backend for what a user has, and the embedding model if it brings one.
+    """Return the backend of a store, and the embedding model of an index.
 
     Args:
         storage: The URL of a store that exists, a LlamaIndex vector store, a
@@ -185,7 +177,7 @@ def source_of(storage: Storage) -> Source:
         return Source(backend_for(open_store(storage, must_exist=True)))
     if isinstance(storage, VectorStoreIndex):
         backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
-        # LlamaIndex has no public way to ask an index for these two.
+        # LlamaIndex has no public access to these two.
         return Source(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
     if isinstance(storage, BasePydanticVectorStore):
         return Source(backend_for(storage))
@@ -198,20 +190,20 @@ def source_of(storage: Storage) -> Source:
 
 
 def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None) -> Backend:
-    """The backend of a store: its engine's own, or the generic one."""
+    """Return the backend of a store: its engine's own, or the generic one."""
     if isinstance(store, EmbeddedVectorStore):
         return EmbeddedBackend(store)
     engine = _engine_of(store)
     if engine is not None:
         opening, _ = _opening_of(engine)
-        found: Backend | None = opening.backend_of(store)
-        if found is not None:
-            return found
+        backend: Backend | None = opening.backend_of(store)
+        if backend is not None:
+            return backend
     return GenericBackend(store, lookup=None if store.stores_text else lookup)
 
 
 def _engine_of(store: BasePydanticVectorStore) -> str | None:
-    """The engine whose package, ours or LlamaIndex's, a store's class comes from."""
+    """Return the engine of a store's class, of this package or of LlamaIndex's."""
     homes = [kind.__module__ for kind in type(store).__mro__]
     return next(
         (

@@ -1,4 +1,4 @@
-"""Searches that were made in a batch before the query they belong to asked for them."""
+"""Searches that ran in a batch before their queries needed them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,40 +7,54 @@ from copy import copy
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.execution.context import Session, call, current_context
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, EngineQuery, VectorQuery
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    Choose,
+    EngineQuery,
+    KeywordQuery,
+    VectorQuery,
+    chosen_candidates,
+)
 
 
-def searched(backend: Backend, asked: EngineQuery) -> Plan[list[Candidate]]:
-    """The plan for one search: what was found ahead, or the search itself."""
-    known = prefetched_candidates(backend, [asked])
+def search(backend: Backend, query: EngineQuery) -> Plan[list[Candidate]]:
+    """Return the prefetched candidates of a query, or search for them."""
+    known = prefetched_candidates(backend, [query])
     if known is not None:
         return known[0]
-    return (yield from call(_search(backend, asked)))
+    return (yield from call(_search_call(backend, query)))
 
 
-def searched_at_once(
-    backend: Backend, asked: Sequence[EngineQuery]
-) -> Plan[list[list[Candidate]] | None]:
-    """The plan for several searches in one request; None where there is no such request."""
-    batch = backend.batch(asked)
-    return None if batch is None else (yield from call(batch))
+def search_hybrid(
+    backend: Backend, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+) -> Plan[list[Candidate] | None]:
+    """Return the chosen candidates of two queries, prefetched or from one request.
+
+    None where there is no such request; see `Backend.hybrid`.
+    """
+    known = prefetched_candidates(backend, [vector, keyword])
+    if known is not None:
+        return chosen_candidates(choose, *known)
+    hybrid = backend.hybrid(vector, keyword, choose, top_k=top_k)
+    return None if hybrid is None else (yield from call(hybrid))
 
 
-def prefetch_searches(backend: Backend, asked: Sequence[EngineQuery]) -> Plan[None]:
-    """The plan that makes several searches in a batch, where the engine takes one.
+def prefetch_searches(backend: Backend, queries: Sequence[EngineQuery]) -> Plan[None]:
+    """Run searches in a batch, where the engine takes one.
 
     A store that cannot be reached has been waited for: each search of the batch then fails with its
     error once, in the query that it belongs to, and does not wait again.
     """
     session = current_context().session
-    once = list(dict.fromkeys(asked))
+    once = list(dict.fromkeys(queries))
     batch = backend.batch(once) if once else None
     if batch is None:
         return
     try:
         rankings: list[list[Candidate]] = yield batch
     except StoreUnavailableError as error:
-        for each, times in Counter(asked).items():
+        for each, times in Counter(queries).items():
             session.unreached[id(backend), each] = [error] * times
         raise
     for each, ranking in zip(once, rankings, strict=True):
@@ -48,31 +62,31 @@ def prefetch_searches(backend: Backend, asked: Sequence[EngineQuery]) -> Plan[No
 
 
 def prefetched_candidates(
-    backend: Backend, asked: Sequence[EngineQuery]
+    backend: Backend, queries: Sequence[EngineQuery]
 ) -> list[list[Candidate]] | None:
-    """What was found ahead for searches; None unless it is there for each of them.
+    """Return the prefetched candidates of queries; None unless all of them were prefetched.
 
     Raises:
-        StoreUnavailableError: The store could not be reached then. Who asks once more, as a leg
-            with retries does, finds out anew.
+        StoreUnavailableError: The prefetch could not reach the store; raised once, so that a retry
+            contacts it again.
     """
     session = current_context().session
     if session.unreached:
-        _check_reached(backend, asked, session)
+        _check_reached(backend, queries, session)
     if not session.prefetch:
         return None
-    known = [session.prefetch.get((id(backend), each)) for each in asked]
+    known = [session.prefetch.get((id(backend), each)) for each in queries]
     return None if None in known else known  # type: ignore[return-value]  # what was put there
 
 
-def _check_reached(backend: Backend, asked: Sequence[EngineQuery], session: Session) -> None:
-    told = [session.take_unreached((id(backend), each)) for each in asked]
-    error = next((each for each in told if each is not None), None)
+def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Session) -> None:
+    errors = [session.take_unreached((id(backend), each)) for each in queries]
+    error = next((each for each in errors if each is not None), None)
     if error is not None:
-        raise copy(error) from error  # a copy, because whoever it passes adds notes to it
+        raise copy(error) from error  # a copy, because callers add notes to it
 
 
-def _search(backend: Backend, asked: EngineQuery) -> Call[list[Candidate]]:
-    if isinstance(asked, VectorQuery):
-        return backend.dense(asked.embedding, asked.search)
-    return backend.keyword(asked.text, asked.search)
+def _search_call(backend: Backend, query: EngineQuery) -> Call[list[Candidate]]:
+    if isinstance(query, VectorQuery):
+        return backend.dense(query.embedding, query.search)
+    return backend.keyword(query.text, query.search)

@@ -1,4 +1,4 @@
-"""The gate behind every search of a store: what does not belong goes no further."""
+"""The check behind every search: hits that violate the query's condition go no further."""
 
 import logging
 from collections.abc import Sequence
@@ -7,32 +7,34 @@ from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate
 
 _logger = logging.getLogger(__name__)
 
 
-def gated(
+def checked_hits(
     found: Sequence[Candidate],
     condition: Condition | None,
     *,
-    backend: Backend,
+    store: str,
+    drop_violations: bool,
     source: str,
     origin: Origin | None = None,
 ) -> list[Hit]:
-    """Hits of the nodes that satisfy a condition, checked once more in plain Python.
+    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
 
     Engines and their integrations have bugs, and a hit from another tenant must not depend on them.
 
     Args:
-        found: What the backend returned.
+        found: What a store returned.
         condition: Scope and filters of the query.
-        backend: Where it came from; says what happens to what does not belong.
-        source: What the hits name as their source.
+        store: The store's name, for messages.
+        drop_violations: Whether hits that violate it are dropped instead of raising.
+        source: The source of the hits.
         origin: Where stages find what is stored beside the hits' text.
 
     Raises:
-        ScopeViolationError: Something does not belong, unless the backend has ``drop_violations``.
+        ScopeViolationError: A hit violates the condition, and is not to be dropped.
     """
     hits = [
         with_origin(Hit(node=each.node, score=each.score, source=source), origin) for each in found
@@ -43,18 +45,18 @@ def gated(
     if len(passed) < len(hits):
         kept = {id(hit) for hit in passed}
         dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
-        told = (
-            f"{type(backend.store).__name__} returned {len(dropped)} of {len(hits)} hits from "
+        message = (
+            f"{store} returned {len(dropped)} of {len(hits)} hits from "
             "outside the query's scope or filters"
         )
-        named = f"{told}: {', '.join(dropped[:5])}; they were dropped"
-        if not backend.drop_violations:
+        named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+        if not drop_violations:
             raise ScopeViolationError(
                 f"{named}. This is a defect of the store or its integration; to get the other "
                 "hits all the same, give its backend drop_violations=True",
                 dropped,
             )
-        # The answer goes to whoever asked, and may not name what they must not see.
+        # The caller may not see the ids.
         _logger.warning(named)
-        note_degraded(source, f"{told}; they were dropped")
+        note_degraded(source, f"{message}; they were dropped")
     return passed

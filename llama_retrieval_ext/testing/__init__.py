@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.testing.backend_contract import (
         BackendContract,
         BothSearchesContract,
-        GroupingContract,
     )
     from llama_retrieval_ext.testing.corpus import sample_nodes
     from llama_retrieval_ext.testing.fakes import (
@@ -39,7 +38,6 @@ __all__ = [
     "FakeRetriever",
     "FixedRetriever",
     "FlakyRetriever",
-    "GroupingContract",
     "HangingRetriever",
     "HostContract",
     "IsolationContract",
@@ -56,7 +54,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.testing.backend_contract": (
             "BackendContract",
             "BothSearchesContract",
-            "GroupingContract",
         ),
         "llama_retrieval_ext.testing.corpus": ("sample_nodes",),
         "llama_retrieval_ext.testing.fakes": (

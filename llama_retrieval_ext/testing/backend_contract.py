@@ -3,8 +3,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TypeAlias, TypeVar
 
@@ -22,20 +21,17 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
-from llama_retrieval_ext.pipeline.fusion import FusedId
-from llama_retrieval_ext.query import Scope, document_of
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
     Candidate,
     KeywordQuery,
     ScoredId,
-    ScoreRange,
     Search,
     VectorQuery,
     fusing,
-    grouping,
     hybrid_queries,
-    ids_first,
 )
 from llama_retrieval_ext.testing.corpus import (
     ACME,
@@ -53,52 +49,6 @@ from llama_retrieval_ext.testing.fusion_agreement import (
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
 _SCOPES = (None, ACME, Scope("nobody"))
-
-
-class GroupingContract:
-    """The part of `BackendContract` on engines that go by documents."""
-
-    def test_the_best_nodes_of_the_best_documents_are_those_of_all(
-        self, backend: Backend, embed_model: BaseEmbedding
-    ) -> None:
-        if not backend.features.grouping:
-            return
-        for scope in _SCOPES:
-            condition = None if scope is None else scope.condition
-            search = Search(len(sample_nodes()), condition, scope)
-            few = replace(search, top_k=3)
-            for text in SAMPLE_QUERIES:
-                vector = tuple(embed_model.get_query_embedding(text))
-                for everything, query in (
-                    (backend.dense(vector, search), VectorQuery(vector, few)),
-                    (backend.keyword(text, search), KeywordQuery(text, few)),
-                ):
-                    with case(text, scope, type(query).__name__):
-                        _assert_grouped(backend, _by_document(found_by(everything)), query)
-
-
-def _assert_grouped(
-    backend: Backend,
-    everything: Mapping[Hashable, Sequence[float]],
-    query: VectorQuery | KeywordQuery,
-) -> None:
-    """Fail unless groups have the scores of the best nodes of the best documents."""
-    for size in (1, 2):
-        groups = _by_document(found_by(grouping(backend).grouped(query, size)))
-        # Which of those that tie is the engine's choice.
-        assert [scores[0] for scores in groups.values()] == pytest.approx(
-            [scores[0] for scores in everything.values()][:3], abs=1e-6
-        )
-        for document, scores in groups.items():
-            assert scores == pytest.approx(everything[document][:size], abs=1e-6)
-
-
-def _by_document(found: Sequence[Candidate]) -> dict[Hashable, list[float]]:
-    """The scores of each document, best first; the documents by their best."""
-    scores: dict[Hashable, list[float]] = {}
-    for each in found:
-        scores.setdefault(document_of(each.node) or each.node_id, []).append(each.score)
-    return scores
 
 
 class BothSearchesContract:
@@ -129,35 +79,32 @@ class BothSearchesContract:
             )
             assert_same(found, found_by(alone))
 
-    def test_ids_come_first_and_nodes_later_as_they_come_together(
+    def test_hybrid_search_returns_the_chosen_of_both_rankings(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
-        if not backend.features.ids_first:
+        if not backend.features.one_round_trip:
             return
         for scope in _SCOPES:
             with case(scope):
                 condition = None if scope is None else scope.condition
-                self._assert_ids_first(backend, embed_model, Search(4, condition, scope))
+                self._assert_hybrid(backend, embed_model, Search(20, condition, scope))
 
     @staticmethod
-    def _assert_ids_first(backend: Backend, embed_model: BaseEmbedding, search: Search) -> None:
+    def _assert_hybrid(backend: Backend, embed_model: BaseEmbedding, search: Search) -> None:
         for text in (*SAMPLE_QUERIES, "?!"):
-            vector = embed_model.get_query_embedding(text)
-            together = backend.batch(hybrid_queries(vector, text, search))
+            queries = hybrid_queries(embed_model.get_query_embedding(text), text, search)
+            together = backend.batch(queries)
             assert together is not None
-            both = [each for ranking in found_by(together) for each in ranking]
-            asked = vector, text, search, _all_of_both
-            top, nodes = found_by(ids_first(backend).best_of_both(*asked))
-            assert [each[:2] for each in top] == [(each.node_id, each.score) for each in both]
-            assert nodes == {each.node_id: each.node for each in both}
-        vector = embed_model.get_query_embedding(SAMPLE_QUERIES[0])
-        every = vector, SAMPLE_QUERIES[0], search, _everything_and_more
-        _, nodes = found_by(ids_first(backend).best_of_both(*every))
-        assert {id_: node.node_id for id_, node in nodes.items()} == {
-            node.node_id: node.node_id
-            for node in sample_nodes()
-            if matches(search.condition, node.metadata)
-        }
+            near, sharing = found_by(together)
+            for top_k in (2, 15):  # few of the candidates, and most of them
+                chosen = _Choosing(top_k)
+                hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
+                assert hybrid is not None
+                found = found_by(hybrid)
+                assert [id_ for id_, _ in chosen.near] == [each.node_id for each in near]
+                assert [id_ for id_, _ in chosen.sharing] == [each.node_id for each in sharing]
+                nodes = {each.node_id: each.node for each in (*near, *sharing)}
+                assert [each.node for each in found] == [nodes[id_] for id_ in chosen.ids]
 
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -187,13 +134,20 @@ class BothSearchesContract:
             assert_same(again, found)
 
 
-def _all_of_both(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
-    return [FusedId(node_id, score, ()) for node_id, score in (*near, *sharing)]
+class _Choosing:
+    """Chooses the last of both rankings, and remembers them."""
 
+    def __init__(self, top_k: int) -> None:
+        self._top_k = top_k
+        self.near: list[ScoredId] = []
+        self.sharing: list[ScoredId] = []
+        self.ids: list[str] = []
 
-def _everything_and_more(*_: Sequence[ScoredId]) -> list[FusedId]:
-    ids = [node.node_id for node in sample_nodes()]
-    return [FusedId(node_id, 0.0, ()) for node_id in (*ids, "none such")]
+    def __call__(self, near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
+        self.near, self.sharing = list(near), list(sharing)
+        ids = dict.fromkeys(node_id for node_id, _ in (*near, *sharing))
+        self.ids = list(reversed(ids))[: self._top_k]
+        return self.ids
 
 
 # How one kind of search is asked: a text and the rest.
@@ -202,7 +156,7 @@ EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 _EVERYTHING = len(sample_nodes())
 
 
-class BackendContract(BothSearchesContract, GroupingContract):
+class BackendContract(BothSearchesContract):
     """Subclass it, give it a ``backend`` over `sample_nodes`, and pytest tests every promise.
 
     ::

@@ -24,14 +24,17 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
+    Choose,
     EngineFeatures,
     EngineQuery,
-    ScoreRange,
+    KeywordQuery,
     Search,
     VectorQuery,
-    fused_here,
+    chosen_candidates,
+    fuse_legs,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
@@ -228,7 +231,7 @@ class FakeBackend:
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """All of them, where it was told to serve two at once."""
         if not self._features.one_round_trip:
             return None
@@ -236,9 +239,17 @@ class FakeBackend:
             self.dense(each.embedding, each.search)
             if isinstance(each, VectorQuery)
             else self.keyword(each.text, each.search)
-            for each in asked
+            for each in queries
         ]
         return Call(lambda: [each.function() for each in calls])
+
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]] | None:
+        """The chosen candidates of both, where it serves two at once."""
+        del top_k
+        both = self.batch([vector, keyword])
+        return None if both is None else both.then(lambda legs: chosen_candidates(choose, *legs))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
@@ -247,7 +258,7 @@ class FakeBackend:
         candidates = replace(search, top_k=how.candidates)
         dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
         return Call(
-            lambda: fused_here(dense.function(), keyword.function(), how, top_k=search.top_k)
+            lambda: fuse_legs(dense.function(), keyword.function(), how, top_k=search.top_k)
         )
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:

@@ -1,7 +1,6 @@
 """Retrievers over a store that return a few hits of each document."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.query import Scope, document_of
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
@@ -51,60 +50,11 @@ NODES = [
 ]
 
 
-class Grouping(FakeBackend):
-    """An engine that goes by documents, and remembers how often it was asked so."""
-
-    def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
-        can = replace(EVERYTHING, grouping=True, most_hits=10_000)
-        super().__init__(nodes, features=can, **options)
-        self.asked = 0
-
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        self.asked += 1
-        everything = FakeBackend(self.nodes)
-        everything.shows = self.shows  # type: ignore[method-assign]
-        (call,) = (everything.batch([_deep(asked)]),)
-        assert call is not None
-
-        def groups(rankings: list[list[Candidate]]) -> list[Candidate]:
-            best = Collapse(size).of(rankings[0])
-            documents = list(dict.fromkeys(document_of(each.node) for each in best))
-            chosen = documents[: asked.search.top_k]
-            return [each for each in best if document_of(each.node) in chosen]
-
-        return call.then(groups)
-
-
-class ByDocument(Grouping):
-    """What older versions stored: it goes by documents where a source has several."""
-
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        self.asked += 1
-        (call,) = (FakeBackend(self.nodes).batch([_deep(asked)]),)
-        assert call is not None
-
-        def groups(rankings: list[list[Candidate]]) -> list[Candidate]:
-            documents: dict[object, list[Candidate]] = {}
-            for each in rankings[0]:
-                documents.setdefault(document_of(each.node), []).append(each)
-            best = list(documents.values())[: asked.search.top_k]
-            return sorted(
-                (each for found in best for each in found[:size]),
-                key=lambda each: (-each.score, each.node_id),
-            )
-
-        return call.then(groups)
-
-
-class Leaking(Grouping):
-    """And shows everybody everything."""
+class Leaking(FakeBackend):
+    """Shows everybody everything."""
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         return True
-
-
-def _deep(asked: EngineQuery) -> EngineQuery:
-    return replace(asked, search=replace(asked.search, top_k=len(NODES)))
 
 
 def retrievers(backend: FakeBackend, **options: Any) -> list[StoreRetriever]:
@@ -122,11 +72,10 @@ class TestVectorRetriever(RankingContract, IsolationContract):
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-class TestWhereTheEngineGoesByDocuments(RankingContract, IsolationContract):
+class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
-        backend = Grouping(sample_nodes(MODEL))
-        return KeywordRetriever(backend, top_k=5, collapse=Collapse(2))
+        return KeywordRetriever(FakeBackend(sample_nodes(MODEL)), top_k=5, collapse=Collapse(2))
 
 
 class TestHybridRetriever(RetrieverContract):
@@ -136,12 +85,9 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-@each_case("kind", [FakeBackend, Grouping])
 @each_case("place", range(3), ids=["vector", "keyword", "hybrid"])
-def test_a_document_with_many_good_passages_leaves_room_for_others(
-    kind: type[FakeBackend], place: int
-) -> None:
-    retriever = retrievers(kind(NODES), top_k=6, collapse=Collapse())[place]
+def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -> None:
+    retriever = retrievers(FakeBackend(NODES), top_k=6, collapse=Collapse())[place]
     found = [hit.node.ref_doc_id for hit in retriever.retrieve(QUERY)]
     assert found[0] == "long"
     assert sorted(str(document) for document in found[1:6]) == ["d0", "d1", "d2", "d3", "d4"]
@@ -151,34 +97,14 @@ def test_a_document_with_many_good_passages_leaves_room_for_others(
 @pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
 def test_it_can_go_by_a_field(place: int) -> None:
     collapse = Collapse(2, by="shelf")
-    retriever = retrievers(Grouping(NODES), top_k=10, collapse=collapse)[place]
+    retriever = retrievers(FakeBackend(NODES), top_k=10, collapse=collapse)[place]
     shelves = [hit.node.metadata["shelf"] for hit in retriever.retrieve(QUERY)]
     assert sorted(shelves) == ["a", "a", "b", "b", "c"]
 
 
-def test_the_trace_says_what_the_engine_has_done() -> None:
-    # Of each document one passage is better than all others of it, so that nothing ties.
-    nodes = [
-        of(f"d{place}", f"d{place}{part}", "leave " * (9 - place) + "days " * (place + 9 * part))
-        for place in range(5)
-        for part in range(2)
-    ]
-    backend = Grouping(nodes)
-    retriever = VectorRetriever(backend, embed_model=MODEL, top_k=2, collapse=Collapse())
-    result = retriever.search("leave")
-    assert node_ids(result.hits) == ["d00", "d10"]
-    assert backend.asked == 1
-    assert result.trace is not None
-    outline = result.trace.outline()
-    assert "search by documents in the engine" in outline
-    assert "\n  search:" not in outline
-
-
-def test_ties_go_by_node_id_though_the_engine_has_chosen_otherwise() -> None:
-    backend = Grouping(NODES)
-    retriever = KeywordRetriever(backend, top_k=1, collapse=Collapse())
+def test_ties_go_by_node_id() -> None:
+    retriever = KeywordRetriever(FakeBackend(NODES), top_k=1, collapse=Collapse())
     assert node_ids(retriever.retrieve(QUERY)) == ["long000"]
-    assert backend.asked == 1
 
 
 def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
@@ -191,9 +117,8 @@ def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
     assert "only 1 hits instead of 3 from the first 150" in degraded.reason
 
 
-@pytest.mark.parametrize("kind", [FakeBackend, Grouping])
-def test_the_scope_holds_for_what_comes_later_too(kind: type[FakeBackend]) -> None:
-    for retriever in retrievers(kind(sample_nodes(MODEL)), collapse=Collapse(), scope=ACME):
+def test_the_scope_holds_for_what_comes_later_too() -> None:
+    for retriever in retrievers(FakeBackend(sample_nodes(MODEL)), collapse=Collapse(), scope=ACME):
         for query in SAMPLE_QUERIES:
             tenants = {hit.node.metadata["tenant_id"] for hit in retriever.retrieve(query)}
             assert tenants <= {ACME.tenant_id}
@@ -215,37 +140,35 @@ def test_many_queries_get_what_each_alone_gets() -> None:
         assert list(map(node_ids, retriever.retrieve_many(queries))) == alone
 
 
-def test_a_knowledge_base_that_requires_a_scope_goes_by_documents_too() -> None:
+def test_a_knowledge_base_that_requires_a_scope_collapses_too() -> None:
     nodes = [of("mine", "m1", "annual leave", tenant_id="acme"), of("other", "o1", "annual leave")]
-    backend = Grouping(nodes)
+    backend = FakeBackend(nodes)
     retriever = KeywordRetriever(backend, collapse=Collapse(), top_k=2)
     retriever.requires_scope = True
     scoped = retriever.for_scope(Scope("acme"))
     assert [hit.node_id for hit in scoped.retrieve("annual leave")] == ["m1"]
-    assert backend.asked == 1
     with pytest.raises(ScopeRequiredError):
         retriever.retrieve("annual leave")
 
 
-class Batching(Grouping):
+class Batching(FakeBackend):
     """Counts requests, and refuses to return too much at once."""
 
     def __init__(self, nodes: Sequence[TextNode], *, most_hits: int = 10_000) -> None:
-        super().__init__(nodes)
-        self._features = replace(self._features, most_hits=most_hits)
+        super().__init__(nodes, features=replace(EVERYTHING, most_hits=most_hits))
         self.batches = self.singles = 0
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         self.singles += 1
         return super().keyword(text, search)
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         self.batches += 1
         most = self.features.most_hits or 0
-        if any(each.search.top_k > most for each in asked):
+        if any(each.search.top_k > most for each in queries):
             raise ConfigurationError(f"more than {most} hits are wanted")
-        answer = super().batch(asked)
-        self.singles -= len(asked)  # the fake makes a batch of single searches
+        answer = super().batch(queries)
+        self.singles -= len(queries)  # the fake makes a batch of single searches
         return answer
 
 
@@ -257,30 +180,34 @@ def test_many_queries_are_one_request_where_no_document_has_many_hits(most_hits:
     backend = Batching(DISTINCT, most_hits=most_hits)
     retriever = KeywordRetriever(backend, top_k=20, collapse=Collapse())
     assert [len(found) for found in retriever.retrieve_many(["leave", "annual"])] == [20, 20]
-    assert (backend.batches, backend.asked, backend.singles) == (1, 0, 0)
+    assert (backend.batches, backend.singles) == (1, 0)
 
 
-def test_where_the_batch_has_too_few_the_engine_goes_by_documents() -> None:
+def test_where_the_batch_has_too_few_the_engine_is_searched_again() -> None:
     backend = Batching(NODES)
     retriever = KeywordRetriever(backend, top_k=2, collapse=Collapse())
     found = retriever.retrieve_many([QUERY, "absence"])
     assert [hit.node.ref_doc_id for hit in found[0]] == ["long", "d0"]
     assert node_ids(found[1]) == ["e1"]  # of which there is no more
-    assert (backend.batches, backend.asked) == (1, 1)
+    assert backend.batches == 1
+    assert backend.singles > 0
 
 
-class Away(Grouping):
+class Away(FakeBackend):
     """A server that cannot be reached."""
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+    requests = 0
+
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         def fail() -> list[list[Candidate]]:
-            self.asked += 1
+            self.requests += 1
             raise StoreUnavailableError("the server is away")
 
         return Call(fail)
 
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        return Call(lambda: self.batch([asked]).function()[0])  # type: ignore[union-attr]
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
+        del text, search
+        return Call(lambda: self.batch([]).function()[0])  # type: ignore[union-attr]
 
 
 def test_a_store_that_cannot_be_reached_is_waited_for_once() -> None:
@@ -288,34 +215,4 @@ def test_a_store_that_cannot_be_reached_is_waited_for_once() -> None:
     retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
     with pytest.raises(StoreUnavailableError, match="away"):
         retriever.retrieve_many([QUERY, "absence"])
-    assert backend.asked == 1
-
-
-# Scores in twentieths, by file and page.
-PAGES = {
-    "a1": (10, 9.9, 9.8, 9.7),
-    **{f"a{page}": (9.5 - page / 4,) for page in range(2, 6)},
-    "c1": (7, 3, 2, 1),
-    "b1": (6, 5.9),
-    "d1": (0.5,),
-}
-
-
-@each_case("size", [1, 2, 3])
-@each_case("top_k", range(1, 8))
-def test_where_an_engine_groups_by_pages_the_hits_are_still_the_best_of_each_file(
-    size: int, top_k: int
-) -> None:
-    nodes = []
-    for page, scores in PAGES.items():
-        for score in scores:
-            node = of(page, f"{page}/{score}", "leave", file_path=page[0])
-            cosine = score / 20
-            node.embedding = [cosine, math.sqrt(1 - cosine**2)]
-            nodes.append(node)
-    query = QueryBundle("leave", embedding=[1.0, 0.0])
-    options: dict[str, Any] = {"top_k": top_k, "collapse": Collapse(size)}
-    expected = VectorRetriever(FakeBackend(nodes), **options).retrieve(query)
-    engine = ByDocument(nodes)
-    assert node_ids(VectorRetriever(engine, **options).retrieve(query)) == node_ids(expected)
-    assert engine.asked == 1
+    assert backend.requests == 1

@@ -1,26 +1,23 @@
 """Hybrid search over an engine that gives ids first, and the nodes of the best afterwards."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    Choice,
-    Chosen,
-    ScoredId,
-    Search,
-    ids_first,
+    Choose,
+    KeywordQuery,
+    VectorQuery,
+    scored_ids,
 )
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
@@ -28,27 +25,25 @@ MODEL = FakeEmbedding()
 
 
 class IdsFirst(FakeBackend):
-    """Remembers which nodes were wanted; those in ``gone`` were deleted meanwhile."""
+    """Remembers which nodes were read; those in ``gone`` were deleted meanwhile."""
 
     def __init__(self, nodes: Sequence[TextNode], *, gone: Sequence[str] = ()) -> None:
-        super().__init__(nodes, features=replace(EVERYTHING, ids_first=True))
+        super().__init__(nodes)
         self.gone = gone
-        self.wanted: list[Sequence[str]] = []
+        self.read: list[Sequence[str]] = []
 
-    def best_of_both(
-        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
-    ) -> Call[Chosen]:
-        dense, keyword = self.dense(embedding, search), self.keyword(text, search)
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]]:
+        near = self.dense(vector.embedding, vector.search)
+        sharing = self.keyword(keyword.text, keyword.search)
         there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
 
-        def ids(call: Call[list[Candidate]]) -> list[ScoredId]:
-            return [(each.node_id, each.score) for each in call.function()]
-
-        def chosen() -> Chosen:
-            top = choose(ids(dense), ids(keyword))
-            wanted = [each.node_id for each in top]
-            self.wanted.append(wanted)
-            return top, {id_: there[id_] for id_ in wanted if id_ in there}
+        def chosen() -> list[Candidate]:
+            ids = choose(scored_ids(near.function()), scored_ids(sharing.function()))
+            assert len(ids) <= top_k
+            self.read.append(ids)
+            return [Candidate(there[id_], 0.5) for id_ in ids if id_ in there]
 
         return Call(chosen)
 
@@ -70,14 +65,7 @@ def test_it_finds_what_nodes_and_ids_together_find_and_says_the_same_of_it() -> 
 def test_the_nodes_of_the_best_alone_are_read() -> None:
     backend = IdsFirst(sample_nodes(MODEL))
     hits = HybridRetriever(backend, embed_model=MODEL, top_k=3).retrieve(SAMPLE_QUERIES[0])
-    assert backend.wanted == [[hit.node_id for hit in hits]]
-
-
-def test_where_half_of_the_candidates_are_wanted_they_are_read_at_once() -> None:
-    backend = IdsFirst(sample_nodes(MODEL))
-    retriever = HybridRetriever(backend, embed_model=MODEL, candidates=20)
-    assert retriever.retrieve(Query(SAMPLE_QUERIES[0], top_k=11))
-    assert not backend.wanted
+    assert backend.read == [[hit.node_id for hit in hits]]
 
 
 def test_what_was_deleted_meanwhile_is_left_out() -> None:
@@ -96,8 +84,3 @@ def test_the_gate_checks_what_was_read_afterwards() -> None:
     retriever = HybridRetriever(Leaking(sample_nodes(MODEL)), embed_model=MODEL).for_scope(ACME)
     with pytest.raises(ScopeViolationError):
         retriever.retrieve(SAMPLE_QUERIES[0])
-
-
-def test_another_backend_is_told_apart() -> None:
-    with pytest.raises(UnsupportedModeError, match="together only"):
-        ids_first(FakeBackend(sample_nodes(MODEL)))

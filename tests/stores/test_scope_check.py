@@ -1,5 +1,7 @@
 """What a store returns is checked once more before anybody sees it."""
 
+from functools import partial
+
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
@@ -10,11 +12,10 @@ from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.scope_check import gated
-from llama_retrieval_ext.testing.fakes import FakeBackend
+from llama_retrieval_ext.stores.scope_check import checked_hits
 
 ACME = Scope("acme").condition
-STRICT, LENIENT = FakeBackend([]), FakeBackend([], drop_violations=True)
+checked = partial(checked_hits, store="FakeStore", drop_violations=False, source="vector")
 
 
 def found(*tenants: str | None) -> list[Candidate]:
@@ -26,7 +27,7 @@ def found(*tenants: str | None) -> list[Candidate]:
 
 
 def test_without_a_condition_everything_passes() -> None:
-    hits = gated(found("acme", "globex"), None, backend=STRICT, source="vector")
+    hits = checked(found("acme", "globex"), None)
     assert [(hit.node_id, hit.score, hit.source) for hit in hits] == [
         ("0-acme", 1.0, "vector"),
         ("1-globex", 0.9, "vector"),
@@ -34,15 +35,15 @@ def test_without_a_condition_everything_passes() -> None:
 
 
 def test_what_satisfies_the_condition_passes_in_its_order() -> None:
-    hits = gated(found("acme", "acme"), ACME, backend=STRICT, source="vector")
+    hits = checked(found("acme", "acme"), ACME)
     assert node_ids(hits) == ["0-acme", "1-acme"]
-    assert gated([], ACME, backend=STRICT, source="vector") == []
+    assert checked([], ACME) == []
 
 
 @pytest.mark.parametrize("tenant", ["globex", None, "ACME", ""])
 def test_what_does_not_is_an_error_that_names_it(tenant: str | None) -> None:
     with pytest.raises(ScopeViolationError, match="returned 1 of 2 hits") as caught:
-        gated(found("acme", tenant), ACME, backend=STRICT, source="vector")
+        checked(found("acme", tenant), ACME)
     assert caught.value.node_ids == (f"1-{tenant}",)
 
 
@@ -50,7 +51,7 @@ def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with entered(Context(Session())) as frame:
-        hits = gated(found("globex", "acme"), ACME, backend=LENIENT, source="vector")
+        hits = checked(found("globex", "acme"), ACME, drop_violations=True)
     assert node_ids(hits) == ["1-acme"]
     (told,) = frame.session.degraded
     assert told.where == "vector"
@@ -63,4 +64,4 @@ def test_filters_are_checked_like_scopes() -> None:
     recent = Compare("year", FilterOperator.GTE, 2020)
     old = [Candidate(TextNode(id_="old", metadata={"year": 2019}), 1.0)]
     with pytest.raises(ScopeViolationError):
-        gated(old, recent, backend=STRICT, source="vector")
+        checked(old, recent)

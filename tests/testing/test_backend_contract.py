@@ -10,13 +10,8 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.engine.backend import (
-    Backend,
-    Candidate,
-    EngineFeatures,
-    ScoreRange,
-    Search,
-)
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, EngineFeatures, Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding

@@ -1,42 +1,134 @@
-"""Carries out steps against a server: on the caller's thread, or beside the caller's event loop."""
+"""`Transport`: sends requests to a cluster, from any thread or event loop."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from elastic_transport import NodeConfig, TransportError
 from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
+from pydantic_core import to_json
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreError
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.loop_thread import LoopThread
-from llama_retrieval_ext.stores.elasticsearch.errors import ShardsAwayError, meaning
-from llama_retrieval_ext.stores.elasticsearch.requests import Json, Pause, Request, Steps
+from llama_retrieval_ext.execution.plan import Call, arun_steps, run_steps
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.errors import (
+    ShardsMissingError,
+    error_of_part,
+    translate_error,
+)
+from llama_retrieval_ext.stores.elasticsearch.url import DEFAULT_TIMEOUT_S, Address
 
 T = TypeVar("T")
 
+_JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
+_LINES: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
+_OK: Final = 200
+# The client retries when the server has closed an idle connection.
+_RETRIES: Final = 2
+# For an expired deadline: the client rejects a timeout of 0.
+_MIN_TIMEOUT_S: Final = 1e-3
+# About five seconds in all: a shard of a new index needs tenths of a second, or longer on a busy
+# machine. Waiting on the server needs the cluster's "monitor" privilege, which few users have.
+_RETRY_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
-_ERRORS = (ApiError, TransportError)
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; its path is quoted."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: {"accept": _JSON})
 
 
-# A query whose time is up before the request is sent: the client takes no timeout of 0.
-_NO_TIME_S = 1e-3
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait; its answer is empty."""
+
+    seconds: float
 
 
-DEFAULT_TIMEOUT_S: Final = 30.0
+# A generator of requests that receives the JSON of each answer: one code for threads and loops.
+Requests: TypeAlias = Generator[Request | Pause, Json, T]
+
+
+def json_request(
+    method: str, *path: str, params: Mapping[str, str] | None = None, body: Json | None = None
+) -> Request:
+    """Return a request with a JSON body, or without a body.
+
+    Examples:
+        >>> json_request("GET", "my index", "_count").path
+        '/my%20index/_count'
+
+    """
+    if body is None:
+        return Request(method, _joined(path), params or {})
+    headers = {"accept": _JSON, "content-type": _JSON}
+    return Request(method, _joined(path), params or {}, to_json(body), headers)
+
+
+def lines_request(*path: str, lines: Iterable[bytes]) -> Request:
+    """Return a POST of one JSON document per line, as ``_bulk`` and ``_msearch`` take them."""
+    headers = {"accept": _JSON, "content-type": _LINES}
+    return Request("POST", _joined(path), {}, b"\n".join([*lines, b""]), headers)
+
+
+def _joined(path: Iterable[str]) -> str:
+    return "".join(f"/{quote(segment, safe='')}" for segment in path)
+
+
+def read(request: Request, decode: Callable[[Json], T]) -> Requests[T]:
+    """Return the decoded answer to a read-only request; retry while shards are starting.
+
+    Raises:
+        ShardsMissingError: They did not start, or the query's deadline leaves no time to wait.
+    """
+    for pause_s in _RETRY_PAUSES_S:
+        try:
+            return decode((yield request))
+        except ShardsMissingError:
+            left_s = _remaining_s()
+            if left_s is not None and pause_s >= left_s:
+                raise
+        yield Pause(pause_s)
+    return decode((yield request))
+
+
+def hits_of(answer: Json) -> list[Json]:
+    """Return the hits of a search's answer."""
+    hits: list[Json] = answer["hits"]["hits"]
+    return hits
+
+
+def hits_of_part(part: Json, index: str) -> list[Json]:
+    """Return the hits of one answer of a multi-search.
+
+    Raises:
+        StoreError: That search failed.
+    """
+    status = part.get("status", _OK)
+    if status != _OK:
+        raise error_of_part(status, part, index)
+    return hits_of(part)
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClientConfig:
     """How to reach a cluster.
 
     Args:
-        hosts: URLs of its nodes, or what a client that exists already has in their place.
-        options: What the clients are told besides: credentials, certificates. Never shown.
-        timeout_s: Seconds a request may take; the deadline of a query may leave it less.
+        hosts: URLs of its nodes, or the node configurations of an existing client.
+        options: Credentials and certificates; never shown.
+        timeout_s: Seconds per request; the deadline of a query may leave less.
     """
 
     hosts: tuple[str | NodeConfig, ...]
@@ -44,10 +136,19 @@ class Connection:
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Return the configuration for an address; reads the credentials.
+
+        Raises:
+            ConfigurationError: An environment variable is not set.
+        """
+        return cls((address.url,), address.client_options(), address.timeout_s)
+
+    @classmethod
     def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
-        """The connection that a client has, for clients of our own."""
+        """Return the configuration of an existing client, to make other clients like it."""
         hosts = tuple(node.config for node in client.transport.node_pool.all())
-        # The client keeps the credentials it was given nowhere else.
+        # The client keeps its credentials nowhere else.
         return cls(hosts, {"headers": dict(client._headers)})  # noqa: SLF001
 
     @property
@@ -60,11 +161,11 @@ class Connection:
         return ", ".join(names)
 
     def client(self) -> Elasticsearch:
-        """A client for threads."""
+        """Make a blocking client."""
         return Elasticsearch(list(self.hosts), **self._arguments())
 
     def async_client(self) -> AsyncElasticsearch:
-        """A client for the event loop it is first used on."""
+        """Make an async client, which belongs to the first event loop that uses it."""
         return AsyncElasticsearch(list(self.hosts), **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
@@ -74,54 +175,38 @@ class Connection:
 class Transport:
     """Sends requests.
 
-    Threads share one client. Event loops share another one, which has a loop of its own: the
+    Threads share one client. Event loops share another one with a loop of its own: an async
     client's connections belong to the loop they were made on, and callers' loops come and go.
 
     Args:
-        connection: How to reach the server.
+        config: How to reach the server.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.client = connection.client()
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.client = config.client()
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._async_client: AsyncElasticsearch | None = None
         self.closed = False
 
-    def run(self, steps: Steps[T]) -> T:
-        """The result of steps; blocks.
+    def run(self, requests: Requests[T]) -> T:
+        """Carry out requests and return the generator's result; blocks.
 
         Raises:
             StoreUnavailableError: The server cannot be reached, is late, or refuses credentials.
-            StoreError: It refused a request.
+            StoreError: The server refused a request.
             StoreClosedError: The store was closed.
         """
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    answer = self._answered(request)
-                except StoreError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+        return run_steps(requests, self._perform)
 
-    async def arun(self, steps: Steps[T]) -> T:
+    async def arun(self, requests: Requests[T]) -> T:
         """`run`, without blocking the event loop."""
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    answer = await self._aanswered(request)
-                except StoreError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+        return await arun_steps(requests, self._aperform)
+
+    def call(self, requests: Callable[[], Requests[T]]) -> Call[T]:
+        """Return the `Call` that carries out requests."""
+        return Call(lambda: self.run(requests()), lambda: self.arun(requests()))
 
     def close(self) -> None:
         """Close both clients."""
@@ -134,42 +219,22 @@ class Transport:
             loop.close(None if async_client is None else async_client.close())
 
     def send(self, request: Request) -> Json:
-        """The answer to one request; blocks."""
+        """Return the answer to one request; blocks."""
         if self.closed:
             raise self._closed_error()
-        client = self.client
-        limit = _limit_s(self.connection)
-        if limit is not None:
-            client = client.options(request_timeout=limit)
         try:
-            answer = client.perform_request(
-                request.method,
-                request.path,
-                params=request.params,
-                headers=request.headers,
-                body=request.body,
-            )
-        except _ERRORS as error:
-            raise meaning(error, self.connection.where) from error
+            answer = _perform(_limited(self.client, self.config), request)
+        except (ApiError, TransportError) as error:
+            raise translate_error(error, self.config.where) from error
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
     async def asend(self, request: Request) -> Json:
-        """The answer to one request, without blocking the event loop."""
+        """Return the answer to one request, without blocking the event loop."""
         loop, client = self._async_parts()
-        limit = _limit_s(self.connection)
-        if limit is not None:
-            client = client.options(request_timeout=limit)
-        sent = client.perform_request(
-            request.method,
-            request.path,
-            params=request.params,
-            headers=request.headers,
-            body=request.body,
-        )
         try:
-            answer = await loop.run(sent)
-        except _ERRORS as error:
-            raise meaning(error, self.connection.where) from error
+            answer = await loop.run(_perform(_limited(client, self.config), request))
+        except (ApiError, TransportError) as error:
+            raise translate_error(error, self.config.where) from error
         except (RuntimeError, asyncio.CancelledError) as error:
             if not self.closed:
                 raise
@@ -177,68 +242,51 @@ class Transport:
             raise self._closed_error() from error
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
-    def _answered(self, step: Request | Pause) -> Json:
+    def _perform(self, step: Request | Pause) -> Json:
         if isinstance(step, Request):
             return self.send(step)
         time.sleep(step.seconds)
         return {}
 
-    async def _aanswered(self, step: Request | Pause) -> Json:
+    async def _aperform(self, step: Request | Pause) -> Json:
         if isinstance(step, Request):
             return await self.asend(step)
         await asyncio.sleep(step.seconds)
         return {}
 
-    def _async_parts(self) -> tuple[LoopThread, AsyncElasticsearch]:
+    def _async_parts(self) -> "tuple[LoopThread, AsyncElasticsearch]":
         with self._lock:
             if self.closed:
                 raise self._closed_error()
             if self._loop is None or self._async_client is None:
                 self._loop = LoopThread("llama-retrieval-elasticsearch")
-                self._async_client = self.connection.async_client()
+                self._async_client = self.config.async_client()
             return self._loop, self._async_client
 
     def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"the store at {self.connection.where} was closed; open it again")
+        return StoreClosedError(f"the store at {self.config.where} was closed; open it again")
 
 
-def _limit_s(connection: Connection) -> float | None:
-    """Seconds that the deadline of the query leaves; None where a request has less anyway."""
-    left = current_context().remaining_s()
-    if left is None or left >= connection.timeout_s:
-        return None
-    return max(left, _NO_TIME_S)
+C = TypeVar("C", Elasticsearch, AsyncElasticsearch)
 
 
-# A connection that the server has closed meanwhile is noticed when it is used.
-_RETRIES: Final = 2
+def _perform(client: Elasticsearch | AsyncElasticsearch, request: Request) -> Any:  # noqa: ANN401 - an answer, or its coroutine
+    return client.perform_request(
+        request.method,
+        request.path,
+        params=request.params,
+        headers=request.headers,
+        body=request.body,
+    )
 
 
-# Some five seconds in all: a shard of a new index takes tenths of one, or longer on a busy machine.
-# To have the engine wait takes a right to look at the cluster, which not every user has.
-_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
+def _limited(client: C, config: ClientConfig) -> C:
+    """The client, with what the query's deadline leaves where that is less than its timeout."""
+    left_s = _remaining_s()
+    if left_s is None or left_s >= config.timeout_s:
+        return client
+    return client.options(request_timeout=max(left_s, _MIN_TIMEOUT_S))
 
 
-def answer(asked: Request, meaning: Callable[[Json], T]) -> Steps[T]:
-    """What the answer to a request means; asked again for a while where shards are not there yet.
-
-    Args:
-        asked: A request that only reads.
-        meaning: Makes of the JSON what is wanted of it, or raises.
-
-    Raises:
-        ShardsAwayError: They did not come, or the time of the query does not allow to wait.
-    """
-    for pause_s in _PAUSES_S:
-        try:
-            return meaning((yield asked))
-        except ShardsAwayError:
-            if not _time_for(pause_s):
-                raise
-        yield Pause(pause_s)
-    return meaning((yield asked))
-
-
-def _time_for(pause_s: float) -> bool:
-    left = current_context().remaining_s()
-    return left is None or pause_s < left
+def _remaining_s() -> float | None:
+    return current_context().remaining_s()

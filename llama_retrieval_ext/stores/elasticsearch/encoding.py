@@ -1,39 +1,44 @@
-"""Metadata as terms in one keyword field, so that every filter is exact and no mapping grows.
+"""Encodes metadata as terms of one keyword field, so that filters are exact and no mapping grows.
 
-Each term begins with its key as JSON has it, which no other key can imitate, and goes on with
+Each term begins with its key in JSON, which is no prefix of another key's, and goes on with
 
 ====== =============================================================================
 ``s…`` a string; ``h…`` the digest of a long one
 ``n…`` a number, as `number_term` writes it: ranges of terms are ranges of numbers
 ``i…`` an element of a list, written as above
-``l``  it is a list
-``+``  it is there: not missing, not ``None``, not ``[]``
+``l``  the value is a list
+``+``  the value is not missing, not ``None``, not ``[]``
 ====== =============================================================================
 
-A second field holds the strings in pieces for substring search: ``s…`` as they are, and ``l…`` in
-lower case where that is another one.
+A second field holds pieces of the strings for substring search: ``s…`` as they are, and ``l…`` in
+lower case if that differs.
 """
 
 import json
 import math
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
+import numpy as np
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.stores.encoding.values import number_term, utf8_safe
+from llama_retrieval_ext.stores.encoding.vectors import Distance
 
-# The engine's limit for a term is 32,766 bytes.
-_LONG: Final = 256
+Json: TypeAlias = dict[str, Any]  # Any: whatever the engine takes and answers
+
+# Longer strings are stored as digests. The engine's limit for a term is 32,766 bytes.
+_MAX_TERM: Final = 256
 _PIECE: Final = 2000
-# What can be looked for in a string: pieces overlap by it, and the engine's automaton for "*text*"
-# grows with its square.
-LONGEST_NEEDLE: Final = 128
+# The longest substring that can be searched for: pieces overlap by it, and the engine's automaton
+# for "*text*" grows with its square.
+MAX_SUBSTRING: Final = 128
+_DECIMALS: Final = 8
 
 
 def prefix(key: str) -> str:
-    r"""What the terms of a key begin with.
+    r"""Return the prefix of a key's terms.
 
     Examples:
         >>> prefix('say "x"')
@@ -44,15 +49,15 @@ def prefix(key: str) -> str:
 
 
 def scalar(value: str | float) -> str:
-    """The end of the term for a string or a number."""
+    """Return the end of the term for a string or a number."""
     if not isinstance(value, str):
         return f"n{number_term(value)}"
     safe = utf8_safe(value)
-    return f"s{safe}" if len(safe) <= _LONG else f"h{sha256(safe.encode()).hexdigest()}"
+    return f"s{safe}" if len(safe) <= _MAX_TERM else f"h{sha256(safe.encode()).hexdigest()}"
 
 
 def terms_of(metadata: Mapping[str, object]) -> list[str]:
-    """The terms of metadata.
+    """Return the terms of metadata.
 
     Examples:
         >>> terms_of({"lang": "en", "tags": ["a"], "gone": None})
@@ -63,7 +68,7 @@ def terms_of(metadata: Mapping[str, object]) -> list[str]:
 
 
 def pieces_of(metadata: Mapping[str, object]) -> list[str]:
-    """The pieces of the strings in metadata.
+    """Return the pieces of the strings in metadata.
 
     Examples:
         >>> pieces_of({"title": "Leave", "lang": "en", "year": 2024})
@@ -92,7 +97,7 @@ def _ends(value: object) -> Iterator[str]:
 
 
 def _plain(value: object) -> object:
-    """What JSON makes of dates, sets and the like, as in the stored node."""
+    """The JSON form of dates, sets and the like, as in the stored node."""
     if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
         return value
     plain: object = to_jsonable_python(value)
@@ -113,6 +118,27 @@ def _texts(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _cut(text: str) -> Iterator[str]:
-    step = _PIECE - LONGEST_NEEDLE
-    for start in range(0, max(1, len(text) - LONGEST_NEEDLE), step):
+    step = _PIECE - MAX_SUBSTRING
+    for start in range(0, max(1, len(text) - MAX_SUBSTRING), step):
         yield text[start : start + _PIECE]
+
+
+def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
+    """Return a vector in few digits, of length 1 for cosine; None for zeros, which have no cosine.
+
+    Examples:
+        >>> compact_vector([3.0, 4.0], "cosine"), compact_vector([0.0, 0.0], "cosine")
+        ([0.6, 0.8], None)
+
+    """
+    values = np.asarray(vector, dtype=np.float64)
+    if distance != "cosine":
+        single: list[float] = values.astype(np.float32).tolist()
+        return single
+    largest = float(np.abs(values).max())
+    if largest == 0.0:
+        return None
+    values = values / largest  # so that no square overflows or vanishes
+    # Single precision has no more digits at this length.
+    short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
+    return short

@@ -1,47 +1,78 @@
-"""Conditions on metadata, written as the engine's queries; they mean what `matches` says."""
+"""Compiles conditions on metadata into Elasticsearch queries with the meaning of `matches`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
-from llama_retrieval_ext.stores.elasticsearch.encoding import LONGEST_NEEDLE, prefix, scalar
-from llama_retrieval_ext.stores.elasticsearch.requests import Json
+from llama_retrieval_ext.stores.elasticsearch.encoding import MAX_SUBSTRING, Json, prefix, scalar
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
+from llama_retrieval_ext.stores.engine.query_modes import Target
 
+DOC: Final = "doc"
 TERMS: Final = "terms"
 PIECES: Final = "pieces"
 
 EVERYTHING: Final[Json] = {"match_all": {}}
 NOTHING: Final[Json] = {"match_none": {}}
-# What servers take unless they are set up otherwise, less what searches put around it.
-_MOST_VALUES: Final = 65_536
-_MOST_CLAUSES: Final = 1000
-_DEEPEST: Final = 26
+# A server's default limits, less what searches add.
+_MAX_VALUES: Final = 65_536
+_MAX_CLAUSES: Final = 1000
+_MAX_DEPTH: Final = 26
+# Bytes that the engine takes as the id of a document.
+_MAX_KEY_BYTES: Final = 512
+_DIGEST: Final = "sha256:"
 
 
-def compiled(condition: Condition) -> Json:
-    """The engine's query for a condition.
+def compile_condition(condition: Condition) -> Json:
+    """Return the query for a condition.
 
     Raises:
         UnsupportedFilterError: It is nested more deeply, or has more parts or values, than servers
-            take; or it looks for a text of more than 128 characters within strings.
+            take; or it searches for a text of more than 128 characters within strings.
     """
     query = _query(condition)
     clauses, depth = _size(query)
-    if clauses > _MOST_CLAUSES or depth > _DEEPEST:
+    if clauses > _MAX_CLAUSES or depth > _MAX_DEPTH:
         raise UnsupportedFilterError(
-            f"Elasticsearch takes filters of at most {_MOST_CLAUSES} comparisons, nested at most "
-            f"{_DEEPEST} deep, got {clauses} and {depth}; use IN and NIN for many values",
+            f"Elasticsearch takes filters of at most {_MAX_CLAUSES} comparisons, nested at most "
+            f"{_MAX_DEPTH} deep, got {clauses} and {depth}; use IN and NIN for many values",
             "",
         )
     return query
 
 
+def compile_target(target: Target) -> Json | None:
+    """Return the query for the selected nodes; None for every node.
+
+    Raises:
+        InvalidFilterError: The filters are invalid.
+        UnsupportedFilterError: The engine cannot evaluate them.
+    """
+    parts: list[Json] = []
+    if target.node_ids is not None:
+        parts.append({"ids": {"values": [key_of(node_id) for node_id in target.node_ids]}})
+    if target.doc_ids is not None:
+        parts.append({"terms": {DOC: [scalar(doc_id) for doc_id in target.doc_ids]}})
+    condition = target.condition
+    if condition is not None:
+        parts.append(compile_condition(condition))
+    return all_of(parts) if parts else None
+
+
+def key_of(node_id: str) -> str:
+    """Return the engine's id for a node id: the id itself if the engine takes it, else a digest."""
+    safe = utf8_safe(node_id)
+    if len(safe.encode()) <= _MAX_KEY_BYTES and safe and not safe.startswith(_DIGEST):
+        return safe
+    return f"{_DIGEST}{sha256(safe.encode()).hexdigest()}"
+
+
 def all_of(parts: Sequence[Json]) -> Json:
-    """The query that all parts match."""
+    """Return the query that is true if all parts are."""
     return (
         parts[0] if len(parts) == 1 else {"bool": {"filter": list(parts)}} if parts else EVERYTHING
     )
@@ -58,11 +89,11 @@ def _query(condition: Condition) -> Json:
         case Not(Not(part)):
             return _query(part)
         case Not(part):
-            return _none_of(_query(part))
+            return _negated(_query(part))
 
 
 def any_of(parts: Sequence[Json]) -> Json:
-    """The query that at least one part matches."""
+    """Return the query that is true if at least one part is."""
     if not parts:
         return NOTHING
     return (
@@ -72,7 +103,7 @@ def any_of(parts: Sequence[Json]) -> Json:
     )
 
 
-def _none_of(part: Json) -> Json:
+def _negated(part: Json) -> Json:
     return {"bool": {"must_not": [part]}}
 
 
@@ -83,19 +114,19 @@ def _term(key: str, end: str) -> Json:
 def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
     if not values:
         return NOTHING
-    if len(values) > _MOST_VALUES:
+    if len(values) > _MAX_VALUES:
         raise UnsupportedFilterError(
-            f"Elasticsearch takes at most {_MOST_VALUES} values, got {len(values)} for {key!r}",
+            f"Elasticsearch takes at most {_MAX_VALUES} values, got {len(values)} for {key!r}",
             FilterOperator.IN.name,
         )
     return {"terms": {TERMS: [f"{prefix(key)}{mark}{scalar(value)}" for value in values]}}
 
 
-def _sized(operator: str) -> Callable[[str, float], Json]:
+def _ordered(operator: str) -> Callable[[str, float], Json]:
     other_end = "lt" if operator.startswith("g") else "gt"
 
     def compare(key: str, value: float) -> Json:
-        # Between the number and the end of this key's numbers: "o" follows "n".
+        # From the number to the end of this key's numbers: "o" follows "n".
         bound = prefix(key) + ("o" if other_end == "lt" else "n")
         return {"range": {TERMS: {operator: prefix(key) + scalar(value), other_end: bound}}}
 
@@ -107,9 +138,9 @@ def _has_all(key: str, values: Sequence[Scalar]) -> Json:
 
 
 def _contains_text(key: str, text: str, marks: str = "s") -> Json:
-    if len(text) > LONGEST_NEEDLE:
+    if len(text) > MAX_SUBSTRING:
         raise UnsupportedFilterError(
-            f"Elasticsearch looks for at most {LONGEST_NEEDLE} characters within strings, got "
+            f"Elasticsearch finds at most {MAX_SUBSTRING} characters within strings, got "
             f"{len(text)} for {key!r}; use EQ, or a part of the text",
             FilterOperator.TEXT_MATCH.name,
         )
@@ -125,7 +156,7 @@ def _escaped(text: str) -> str:
 
 
 def _size(query: Json) -> tuple[int, int]:
-    """How many comparisons there are, and how deep they are nested."""
+    """The number of comparisons, and the depth of their nesting."""
     if "bool" not in query:
         return 1, 0
     parts = [part for group in query["bool"].values() if isinstance(group, list) for part in group]
@@ -133,23 +164,23 @@ def _size(query: Json) -> tuple[int, int]:
     return sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
-# Any: parse_filters has made sure that each operator has a value of its kind.
+# Any: parse_filters has checked that each operator has a value of its kind.
 _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Json]]] = {
     FilterOperator.EQ: lambda key, value: _term(key, scalar(value)),
-    FilterOperator.NE: lambda key, value: _none_of(_term(key, scalar(value))),
+    FilterOperator.NE: lambda key, value: _negated(_term(key, scalar(value))),
     FilterOperator.IN: _one_of,
-    FilterOperator.NIN: lambda key, values: _none_of(_one_of(key, values)),
-    FilterOperator.GT: _sized("gt"),
-    FilterOperator.GTE: _sized("gte"),
-    FilterOperator.LT: _sized("lt"),
-    FilterOperator.LTE: _sized("lte"),
+    FilterOperator.NIN: lambda key, values: _negated(_one_of(key, values)),
+    FilterOperator.GT: _ordered("gt"),
+    FilterOperator.GTE: _ordered("gte"),
+    FilterOperator.LT: _ordered("lt"),
+    FilterOperator.LTE: _ordered("lte"),
     FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
     FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
     FilterOperator.TEXT_MATCH: _contains_text,
-    # In lower case, as it is or as it was made so.
+    # Strings that are in lower case, and lower-case copies of the others.
     FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(
         key, text.lower(), "sl"
     ),
-    FilterOperator.IS_EMPTY: lambda key, _: _none_of(_term(key, "+")),
+    FilterOperator.IS_EMPTY: lambda key, _: _negated(_term(key, "+")),
 }

@@ -7,15 +7,26 @@ from typing import Final
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic_core import to_json
 
-from llama_retrieval_ext.stores.elasticsearch.client import Transport, answer
-from llama_retrieval_ext.stores.elasticsearch.documents import document_of, key_of, query_for
-from llama_retrieval_ext.stores.elasticsearch.errors import of_status
-from llama_retrieval_ext.stores.elasticsearch.index import ID, NODE, Index
-from llama_retrieval_ext.stores.elasticsearch.nodes import PAGE, count_matching, page
-from llama_retrieval_ext.stores.elasticsearch.requests import Json, Steps, lines_request, request
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    Requests,
+    Transport,
+    json_request,
+    lines_request,
+    read,
+)
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
+from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
+from llama_retrieval_ext.stores.elasticsearch.nodes import (
+    PAGE,
+    count_matching,
+    page_of_hits,
+    stored_document,
+)
+from llama_retrieval_ext.stores.elasticsearch.schema import ID, NODE, Index
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of, record_of
-from llama_retrieval_ext.stores.engine.vector_store import Target
 
 _CONFLICT: Final = 409
 _MISSING: Final = 404
@@ -48,11 +59,11 @@ class ElasticsearchRecords:
 
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
-        return self._transport.run(self._find(query_for(Target(filters=filters))))
+        return self._transport.run(self._find(compile_target(Target(filters=filters))))
 
     def count(self, filters: MetadataFilters) -> int:
         """Return how many records satisfy filters."""
-        return self._transport.run(self._count(query_for(Target(filters=filters))))
+        return self._transport.run(self._count(compile_target(Target(filters=filters))))
 
     def put(self, records: Sequence[Record]) -> None:
         """Write records, whatever is stored under their ids."""
@@ -90,47 +101,50 @@ class ElasticsearchRecords:
         for start in range(0, len(actions), _BATCH):
             if not is_there:
                 # A write to an index that is gone would create one of another kind.
-                self._transport.run(self._index.establish(_DIMENSION))
+                self._transport.run(self._index.create(_DIMENSION))
             written |= self._transport.run(self._bulk(actions[start : start + _BATCH]))
         return written
 
-    def _get(self, ids: Sequence[str]) -> Steps[dict[str, Record]]:
+    def _get(self, ids: Sequence[str]) -> Requests[dict[str, Record]]:
         body = {"ids": [key_of(id_) for id_ in ids]}
-        asked = request("POST", self._index.name, "_mget", params={"_source": NODE}, body=body)
-        records = yield from answer(asked, self._found)
+        request = json_request(
+            "POST", self._index.name, "_mget", params={"_source": NODE}, body=body
+        )
+        records = yield from read(request, self._found)
         return {record.id: record for record in records}
 
     def _found(self, reply: Json) -> list[Record]:
         for document in reply["docs"]:
             if "error" in document and document["error"].get("type") != _ABSENT:
-                raise of_status(503, document, f"index {self._index.name!r}")
+                raise error_of_part(503, document, f"index {self._index.name!r}")
         return [_record(each) for each in reply["docs"] if each.get("found")]
 
-    def _find(self, query: Json | None) -> Steps[list[Record]]:
-        yield self._index.refresh()
+    def _find(self, query: Json | None) -> Requests[list[Record]]:
+        yield self._index.refresh_request()
         records: list[Record] = []
         after: list[str] | None = None
         while True:
-            hits = yield from page(self._index, query, after=after, fields=[NODE, ID])
+            hits = yield from page_of_hits(self._index, query, after=after, fields=[NODE, ID])
             records += [_record(hit) for hit in hits]
             if len(hits) < PAGE:
                 return records
             after = hits[-1]["sort"]
 
-    def _count(self, query: Json | None) -> Steps[int]:
-        yield self._index.refresh()
+    def _count(self, query: Json | None) -> Requests[int]:
+        yield self._index.refresh_request()
         return (yield from count_matching(self._index, query))
 
-    def _bulk(self, actions: Sequence[_Action]) -> Steps[dict[str, str]]:
-        manifest = self._index.manifest
+    def _document(self, record: Record) -> Json:
+        node = node_of(record)
+        return stored_document(node, list(node.embedding or ()), self._index.config)
+
+    def _bulk(self, actions: Sequence[_Action]) -> Requests[dict[str, str]]:
         lines = [
             to_json(part)
             for head, record in actions
             for part in (
                 head,
-                None
-                if record is None
-                else document_of(node_of(record), manifest, index=self._index.name),
+                None if record is None else self._document(record),
             )
             if part is not None
         ]
@@ -141,7 +155,7 @@ class ElasticsearchRecords:
             if item["status"] < _FIRST_BAD:
                 written[item["_id"]] = _version(item)
             elif item["status"] not in (_CONFLICT, _MISSING):
-                raise of_status(item["status"], item, f"index {self._index.name!r}")
+                raise error_of_part(item["status"], item, f"index {self._index.name!r}")
         return written
 
 

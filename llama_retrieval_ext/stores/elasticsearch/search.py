@@ -1,17 +1,25 @@
-"""Searches of a store, for the LlamaIndex class and for the backend alike."""
+"""Searches of an Elasticsearch index."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import ClassVar, Final, TypeVar
 
-from llama_index.core.schema import BaseNode
 from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.elasticsearch.client import answer
-from llama_retrieval_ext.stores.elasticsearch.documents import asked_text, found_in, query_vector
-from llama_retrieval_ext.stores.elasticsearch.errors import of_status
-from llama_retrieval_ext.stores.elasticsearch.index import (
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    Requests,
+    hits_of,
+    hits_of_part,
+    json_request,
+    lines_request,
+    read,
+)
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
+from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
+from llama_retrieval_ext.stores.elasticsearch.nodes import candidate_of, query_text, route_of
+from llama_retrieval_ext.stores.elasticsearch.schema import (
     ID,
     NODE,
     SEARCH_PARAMS,
@@ -19,365 +27,328 @@ from llama_retrieval_ext.stores.elasticsearch.index import (
     TEXT,
     VECTOR,
     Index,
-    Similarity,
 )
-from llama_retrieval_ext.stores.elasticsearch.requests import Json, Steps, lines_request, request
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
-from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused_here
+from llama_retrieval_ext.stores.encoding.vectors import query_vector
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    Choose,
+    KeywordQuery,
+    VectorQuery,
+    fuse_legs,
+    scored_ids,
+)
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 
-# Hits that a server returns at once, and candidates that it looks at, unless set up otherwise.
+T = TypeVar("T")
+
+# Hits that a server returns at most, and candidates that it examines, by its default settings.
 WINDOW: Final = 10_000
-# So many that match a filter are compared one by one, which takes a millisecond and misses none.
-_FILTERED: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What every kind of search is told besides what to look for.
-
-    Attributes:
-        top_k: How many to return, at least 1.
-        filter: What each must match; None for everything.
-        route: Where what it may see lies, if the index is spread by tenants.
-        bare: Whether ids will do: a node takes the engine longer to read than to find.
-    """
-
-    top_k: int
-    filter: Json | None = None
-    route: str | None = None
-    bare: bool = False
+# Up to so many nodes that match a filter are compared exhaustively, which takes a millisecond.
+_FILTERED_CANDIDATES: Final = 1_000
+# A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
+# beside the text that is always so, and must not be requested.
+_GLOBAL_STATISTICS: Final = "dfs_query_then_fetch"
+_IDS: Final[Json] = {"docvalue_fields": [ID], "stored_fields": "_none_"}
+_NODES: Final[Json] = {"_source": False, "stored_fields": [NODE]}
+_BY_SCORE: Final = [{"_score": "desc"}, {ID: "asc"}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nearest:
-    """Nodes near to an embedding; None stands for zeros, which are at cosine 0 to all.
-
-    Nodes that tie where the ranking is cut come in the engine's order, so that one more than wanted
-    is asked for, and if it ties, many more.
+class IndexSearch(NativeSearch):
+    """One search of an index: by vector, by text, or by both, whose scores the engine adds.
 
     Attributes:
-        wanted: How many, and which.
-        vector: What to be near to.
-        similarity: How embeddings are compared.
-        least_candidates: How many each shard looks at, at least.
-        size: How many to ask for.
-        surely: Whether the engine is to look at all nodes where they are some thousands: its graph
-            of neighbours loses some of many that are alike.
+        filter: What each hit must match; None for everything.
+        route: The shard to search, by its routing value; None for all.
+        vector: The embedding; None for zeros, which have cosine 0 with everything.
+        text: The terms.
+        candidates: How many nodes each shard examines for a vector, at least.
+        nearest: How many of the nearest are added up; None without a text.
+        boosts: Factors of the vector's and the text's scores.
+        ids_only: Whether hits come without their nodes, which take longer to read than to find.
     """
 
-    wanted: Wanted
-    vector: list[float] | None
-    similarity: Similarity
-    least_candidates: int
-    size: int
-    surely: bool = False
-
-    def body(self) -> Json:
-        """The search."""
-        filters = [] if self.wanted.filter is None else [self.wanted.filter]
-        if self.vector is None:
-            every = {"bool": {"filter": filters}}
-            return {"query": every, "sort": [ID], **page(self.size, bare=self.wanted.bare)}
-        if self.surely and not filters:
-            filters = [{"exists": {"field": VECTOR}}]
-        nearest = {
-            "field": VECTOR,
-            "query_vector": self.vector,
-            "k": self.size,
-            "num_candidates": self._candidates(bool(filters)),
-            "filter": filters,
-        }
-        return {"knn": nearest, **page(self.size, bare=self.wanted.bare)}
-
-    def _candidates(self, filtered: bool) -> int:  # noqa: FBT001 - private, and named at the call
-        """How many nodes each shard looks at; all that match, where they are no more than these."""
-        if self.surely:
-            return WINDOW
-        least = max(self.least_candidates, _FILTERED) if filtered else self.least_candidates
-        return min(max(least, 2 * self.size), WINDOW)
-
-    def again(self, hits: Sequence[Json]) -> Self | None:
-        """What to ask instead; None where these hits decide the ranking."""
-        cut = self.wanted.top_k
-        if self.vector is None:
-            return None
-        if len(hits) < self.size:
-            unsure = self.wanted.filter is None and not self.surely
-            return replace(self, surely=True) if unsure else None
-        if self.size == WINDOW or len(hits) <= cut or hits[cut - 1]["_score"] > hits[-1]["_score"]:
-            return None
-        return replace(self, size=min(4 * self.size, WINDOW), surely=True)
-
-    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
-        """Best first, equal scores by node id."""
-        raw = self.similarity.raw
-        found = [found_in(hit, 0.0 if self.vector is None else raw(hit["_score"])) for hit in hits]
-        return _cut(found, self.wanted.top_k)
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """Nodes that share terms with a text; the engine itself orders ties by node id."""
-
-    wanted: Wanted
-    text: str
-
-    def body(self) -> Json:
-        """The search."""
-        match: Json = {"match": {TEXT: {"query": self.text}}}
-        if self.wanted.filter is not None:
-            match = {"bool": {"must": [match], "filter": [self.wanted.filter]}}
-        size = min(self.wanted.top_k, WINDOW)
-        order = [{"_score": "desc"}, {ID: "asc"}]
-        return {"query": match, "sort": order, **page(size, bare=self.wanted.bare)}
-
-    def again(self, hits: Sequence[Json]) -> None:
-        """None: these decide the ranking."""
-
-    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
-        """Best first, equal scores by node id."""
-        found = [found_in(hit, hit["sort"][0]) for hit in hits]
-        return _cut(found, self.wanted.top_k)
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """Both, each score times its boost, added up by the engine, which orders ties by node id.
-
-    Every node that shares a term has a keyword score here, and of the others the nearest.
-
-    Attributes:
-        nearest: As many as are candidates, each with the engine's score: (1 + cosine) / 2.
-        sharing: How many to return, and which.
-        boosts: What their scores are multiplied by.
-    """
-
-    nearest: Nearest
-    sharing: Sharing
-    boosts: tuple[float, float]
+    filter: Json | None = None
+    route: str | None = None
+    vector: list[float] | None = None
+    text: str | None = None
+    candidates: int = 0
+    nearest: int | None = None
+    boosts: tuple[float, float] = (1.0, 1.0)
+    ids_only: bool = False
 
     @property
-    def wanted(self) -> Wanted:
-        """How many, and which."""
-        return self.sharing.wanted
+    def is_by_vector(self) -> bool:
+        """Whether the vector alone decides; else the engine orders equal scores by node id."""
+        return self.vector is not None and self.text is None
 
-    def body(self) -> Json:
-        """The search."""
-        near, match = self.nearest.body()["knn"], self.sharing.body()
-        knn = {**near, "k": min(self.nearest.wanted.top_k, WINDOW), "boost": self.boosts[0]}
-        match["query"] = {"bool": {"must": [match["query"]], "boost": self.boosts[1]}}
-        return {"knn": knn, **match}
+    def body(self, limit: int, *, exhaustive: bool) -> Json:
+        """Return the body of the request, without the fields of its hits.
 
-    def again(self, hits: Sequence[Json]) -> None:
-        """None: these decide the ranking."""
+        Args:
+            limit: How many hits to return.
+            exhaustive: Whether to compare the vector with all of up to 10,000 nodes: the graph
+                misses some of many that are alike.
+        """
+        body: Json = {"size": limit, "track_total_hits": False}
+        if self.vector is not None:
+            body["knn"] = self._knn(self.nearest or limit, exhaustive=exhaustive)
+        if self.text is not None or self.vector is None:
+            body |= {"query": self._query(), "sort": _BY_SCORE}
+        return body
 
-    def ranking(self, hits: Sequence[Json]) -> list[Candidate]:
-        """Best first, equal scores by node id."""
-        return self.sharing.ranking(hits)
+    def _knn(self, k: int, *, exhaustive: bool) -> Json:
+        filters = [] if self.filter is None else [self.filter]
+        if exhaustive and not filters:
+            filters = [{"exists": {"field": VECTOR}}]
+        least = max(self.candidates, _FILTERED_CANDIDATES) if filters else self.candidates
+        k = min(k, WINDOW)
+        knn: Json = {
+            "field": VECTOR,
+            "query_vector": self.vector,
+            "k": k,
+            "num_candidates": WINDOW if exhaustive else min(max(least, 2 * k), WINDOW),
+            "filter": filters,
+        }
+        return knn if self.nearest is None else {**knn, "boost": self.boosts[0]}
+
+    def _query(self) -> Json:
+        filters = [] if self.filter is None else [self.filter]
+        if self.text is None:
+            return {"bool": {"filter": filters}}
+        match: Json = {"match": {TEXT: {"query": self.text}}}
+        query = {"bool": {"must": [match], "filter": filters}} if filters else match
+        if self.nearest is None:
+            return query
+        return {"bool": {"must": [query], "boost": self.boosts[1]}}
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Query parameters of the request."""
+        params = dict(SEARCH_PARAMS)
+        if self.route is not None:
+            params["routing"] = self.route
+        if self.text is not None and self.vector is None:
+            params["search_type"] = _GLOBAL_STATISTICS
+        return params
 
 
-Question = Nearest | Sharing | Added
+class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
+    """Searches of an index; its steps are requests."""
+
+    most_hits: ClassVar[int] = WINDOW
+    scoped_rarity: ClassVar[bool] = False
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def compile(self, condition: Condition) -> Json:
+        """Return the engine's query for a condition."""
+        return compile_condition(condition)
+
+    def vector_search(self, query: VectorQuery, request: EngineRequest[Json]) -> IndexSearch:
+        """Return the search for the nearest nodes."""
+        config = self._index.config
+        vector = compact_vector(
+            query_vector(
+                query.embedding,
+                dimension=config.dimension or len(query.embedding),
+                distance=config.distance,
+                where=self._index.where,
+            ),
+            config.distance,
+        )
+        return IndexSearch(
+            top_k=request.top_k,
+            score=_zero if vector is None else SIMILARITIES[config.distance].score,
+            filter=request.filter,
+            route=self._route(query),
+            vector=vector,
+            candidates=self._index.params.num_candidates,
+        )
+
+    def keyword_search(
+        self, query: KeywordQuery, request: EngineRequest[Json]
+    ) -> IndexSearch | None:
+        """Return the search for shared terms; None without terms."""
+        text = query_text(query.text, self._index.config)
+        if not text.strip():
+            return None
+        return IndexSearch(
+            top_k=request.top_k,
+            score=float,
+            filter=request.filter,
+            route=self._route(query),
+            text=text,
+        )
+
+    def fused_search(
+        self, near: IndexSearch, sharing: IndexSearch, how: FusedSearch, *, top_k: int
+    ) -> IndexSearch:
+        """Return the sum of both scores: of all nodes that share a term, and of the nearest."""
+        return replace(
+            sharing,
+            top_k=top_k,
+            vector=near.vector,
+            candidates=near.candidates,
+            nearest=near.top_k,
+            boosts=how.proportions,
+        )
+
+    def pages(
+        self, searches: Sequence[IndexSearch], limits: Sequence[int], *, with_nodes: bool
+    ) -> Requests[list[list[Json]]]:
+        """Send searches in one request; again, exhaustively, those whose graph lost nodes."""
+        limits = [
+            min(limit if search.is_by_vector else search.top_k, WINDOW)
+            for search, limit in zip(searches, limits, strict=True)
+        ]
+        small = self._index.is_small
+        pages = yield from self._send(
+            [
+                search.body(limit, exhaustive=small or limit > self.first_limit(search))
+                for search, limit in zip(searches, limits, strict=True)
+            ],
+            searches,
+            with_nodes=with_nodes,
+        )
+        for place, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+            if search.is_by_vector and search.filter is None:
+                few = len(pages[place]) < limit
+                if few and not small:
+                    body = search.body(limit, exhaustive=True)
+                    (pages[place],) = yield from self._send([body], [search], with_nodes=with_nodes)
+                # The next search had better compare all at once.
+                self._index.is_small = few
+            _check_window(search.top_k, pages[place])
+        return pages
+
+    def raw_score(self, hit: Json) -> float:
+        """Return the engine's score."""
+        return float(hit["sort"][0] if "sort" in hit else hit["_score"])
+
+    def candidate(self, hit: Json, score: float) -> Candidate:
+        """Return the candidate of a hit; its node can be read only if it came with it."""
+        return candidate_of(hit, score)
+
+    def if_exists(self, steps: Callable[[], Requests[T]], *, empty: T) -> Requests[T]:
+        """Run steps if the index exists."""
+        return (yield from steps()) if (yield from self._index.exists()) else empty
+
+    def hybrid(
+        self,
+        near: EngineRequest[Json],
+        sharing: EngineRequest[Json],
+        choose: Choose,
+        *,
+        top_k: int,
+    ) -> Requests[list[Candidate]]:
+        """Return chosen candidates: all ids in one request, the chosen nodes in a second."""
+        del top_k
+
+        def steps() -> Requests[list[Candidate]]:
+            nearest = yield from self.native(near)
+            matching = yield from self.native(sharing)
+            searches = [each for each in (nearest, matching) if each is not None]
+            rankings = yield from self.rankings(
+                [replace(search, ids_only=True) for search in searches]
+            )
+            legs = rankings if matching is not None else [*rankings, []]
+            node_ids = choose(*map(scored_ids, legs))
+            scores = {each.node_id: each.score for leg in reversed(legs) for each in leg}
+            texts = (yield from self._texts(node_ids, near)) if node_ids else {}
+            return [
+                _later(node_id, scores[node_id], texts[node_id])
+                for node_id in node_ids
+                if node_id in texts
+            ]
+
+        nothing: list[Candidate] = []
+        return self.if_exists(steps, empty=nothing)
+
+    def fused(
+        self, near: EngineRequest[Json], sharing: EngineRequest[Json], how: FusedSearch
+    ) -> Requests[list[Candidate]]:
+        """Return the best of both as the engine adds them up; here, where one leg is missing.
+
+        Zeros are near to nothing, so that the engine has no vector to search.
+        """
+        legs = near.with_top_k(how.candidates), sharing.with_top_k(WINDOW)
+
+        def steps() -> Requests[list[Candidate]]:
+            nearest = yield from self.native(legs[0])
+            matching = yield from self.native(legs[1])
+            if nearest is None or nearest.vector is None or matching is None:
+                rankings = yield from self._search(legs)
+                return fuse_legs(rankings[0], rankings[1], how, top_k=near.top_k)
+            fused = self.fused_search(nearest, matching, how, top_k=near.top_k)
+            return (yield from self.rankings([fused]))[0]
+
+        nothing: list[Candidate] = []
+        return self.if_exists(steps, empty=nothing)
+
+    def _texts(
+        self, node_ids: Sequence[str], request: EngineRequest[Json]
+    ) -> Requests[dict[str, str]]:
+        """The stored nodes by id; without those that were deleted or changed meanwhile."""
+        clauses = [{"terms": {ID: list(node_ids)}}]
+        if request.filter is not None:
+            clauses.append(request.filter)
+        body = {
+            "query": {"bool": {"filter": clauses}},
+            "size": len(node_ids),
+            "track_total_hits": False,
+            "_source": False,
+            "stored_fields": [NODE],
+            "docvalue_fields": [ID],
+        }
+        params = dict(SEARCH_PARAMS)
+        route = self._route(request.query)
+        if route is not None:
+            params["routing"] = route
+        post = json_request("POST", self._index.name, "_search", params=params, body=body)
+        hits = yield from read(post, hits_of)
+        return {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
+
+    def _send(
+        self, bodies: Sequence[Json], searches: Sequence[IndexSearch], *, with_nodes: bool
+    ) -> Requests[list[list[Json]]]:
+        name = self._index.name
+        fields = _NODES if with_nodes and not searches[0].ids_only else _IDS
+        if len(bodies) == 1:
+            body, params = {**bodies[0], **fields}, searches[0].params
+            alone = json_request("POST", name, "_search", params=params, body=body)
+            return [(yield from read(alone, hits_of))]
+        lines = []
+        for body, search in zip(bodies, searches, strict=True):
+            lines += [to_json({"index": name, **search.params}), to_json({**body, **fields})]
+        together = lines_request("_msearch", lines=lines)
+        return (
+            yield from read(
+                together, lambda answer: [hits_of_part(part, name) for part in answer["responses"]]
+            )
+        )
+
+    def _route(self, query: VectorQuery | KeywordQuery) -> str | None:
+        scope = query.search.scope
+        tenant_id = None if scope is None else scope.tenant_id
+        return route_of(tenant_id) if self._index.config.routing and tenant_id is not None else None
 
 
-def check_window(top_k: int, hits: Sequence[Json]) -> None:
-    """Refuse what would be cut short silently.
+def _later(node_id: str, score: float, text: str) -> Candidate:
+    return Candidate.later(node_id, score, lambda: node_from_text(text))
 
-    Raises:
-        ConfigurationError: More hits were wanted than a server returns at once, and there are more.
-    """
+
+def _zero(_: float) -> float:
+    return 0.0
+
+
+def _check_window(top_k: int, hits: Sequence[Json]) -> None:
+    """Raise if hits would be cut off silently."""
     if top_k > WINDOW and len(hits) >= WINDOW:
         raise ConfigurationError(
             f"Elasticsearch returns at most {WINDOW} hits at once, top_k is {top_k}; to read all "
             "nodes call get_nodes()"
         )
-
-
-def hits_in(told: Json) -> list[Json]:
-    """The hits of an answer."""
-    hits: list[Json] = told["hits"]["hits"]
-    return hits
-
-
-def page(size: int, *, bare: bool = False) -> Json:
-    """How many hits, and what of them: their ids, or what their nodes are made of."""
-    fields: Json = {"docvalue_fields": [ID], "stored_fields": "_none_"}
-    what = fields if bare else {"_source": False, "stored_fields": [NODE]}
-    return {"size": size, "track_total_hits": False, **what}
-
-
-def _cut(found: list[Candidate], top_k: int) -> list[Candidate]:
-    found.sort(key=lambda each: (-each.score, each.node_id))
-    return found[:top_k]
-
-
-_OK = 200
-# A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
-# beside it that is always so, and must not be asked for.
-_GLOBAL_STATISTICS = "dfs_query_then_fetch"
-
-
-class Searcher:
-    """Asks the engine. Rankings come best first, equal scores by node id; no index gives [].
-
-    Args:
-        index: Which is searched.
-    """
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def dense(self, embedding: Sequence[float], wanted: Wanted) -> Steps[list[Candidate]]:
-        """Nearest nodes to an embedding.
-
-        Raises:
-            ConfigurationError: A value of it is not finite.
-            DimensionMismatchError: It has another dimension than the index.
-        """
-        if not (yield from self._index.known()):
-            return []
-        (ranking,) = yield from self._answers([self._nearest(embedding, wanted)])
-        return ranking
-
-    def keyword(self, text: str, wanted: Wanted) -> Steps[list[Candidate]]:
-        """Nodes that share terms with a text, by BM25; each has a score above 0."""
-        terms = asked_text(text, self._index.manifest)
-        if not terms.strip() or not (yield from self._index.known()):
-            return []
-        (ranking,) = yield from self._answers([Sharing(wanted, terms)])
-        return ranking
-
-    def batch(self, asked: Sequence[tuple[Sought, Wanted]]) -> Steps[list[list[Candidate]]]:
-        """Any number of them in one request.
-
-        Args:
-            asked: An embedding to be near to, or a text to share terms with; and how many nodes,
-                and which.
-
-        Raises:
-            ConfigurationError: A value of an embedding is not finite.
-            DimensionMismatchError: An embedding has another dimension than the index.
-        """
-        if not (yield from self._index.known()):
-            return [[] for _ in asked]
-        questions = [self._question(each, wanted) for each, wanted in asked]
-        some = [each for each in questions if each is not None]
-        found = iter((yield from self._answers(some)) if some else [])
-        return [[] if each is None else next(found) for each in questions]
-
-    def _question(self, sought: Sought, wanted: Wanted) -> Question | None:
-        if not isinstance(sought, str):
-            return self._nearest(sought, wanted)
-        terms = asked_text(sought, self._index.manifest)
-        return Sharing(wanted, terms) if terms.strip() else None
-
-    def nodes_of(self, node_ids: Sequence[str], wanted: Wanted) -> Steps[Mapping[str, BaseNode]]:
-        """Nodes by the ids of hits that came without; what does not match any more is left out."""
-        clauses = [{"terms": {ID: list(node_ids)}}]
-        if wanted.filter is not None:
-            clauses.append(wanted.filter)
-        fields = {**page(len(node_ids)), "stored_fields": [NODE], "docvalue_fields": [ID]}
-        body = {"query": {"bool": {"filter": clauses}}, **fields}
-        params = {**SEARCH_PARAMS, **_where(wanted)}
-        asked = request("POST", self._index.name, "_search", params=params, body=body)
-        hits = yield from answer(asked, hits_in)
-        return {hit["fields"][ID][0]: node_from_text(hit["fields"][NODE][0]) for hit in hits}
-
-    def fused(
-        self, embedding: Sequence[float], text: str, wanted: Wanted, how: FusedSearch
-    ) -> Steps[list[Candidate]]:
-        """The best of both as the engine adds them up.
-
-        Raises:
-            ConfigurationError: A value of the embedding is not finite.
-            DimensionMismatchError: It has another dimension than the index.
-        """
-        if not (yield from self._index.known()):
-            return []
-        candidates = replace(wanted, top_k=how.candidates)
-        nearest = self._nearest(embedding, candidates)
-        terms = asked_text(text, self._index.manifest)
-        if nearest.vector is None or not terms.strip():
-            # Nothing is near to zeros, and nothing shares no term: there are not two to add.
-            dense, keyword = yield from self.batch(
-                [(embedding, candidates), (text, replace(wanted, top_k=WINDOW))]
-            )
-            return fused_here(dense, keyword, how, top_k=wanted.top_k)
-        added = Added(nearest, Sharing(wanted, terms), how.proportions)
-        (ranking,) = yield from self._answers([added])
-        return ranking
-
-    def _nearest(self, embedding: Sequence[float], wanted: Wanted) -> Nearest:
-        manifest = self._index.manifest
-        vector = query_vector(
-            embedding,
-            dimension=manifest.dimension or len(embedding),
-            distance=manifest.distance,
-            index=self._index.name,
-        )
-        return Nearest(
-            wanted=wanted,
-            vector=vector,
-            similarity=SIMILARITIES[manifest.distance],
-            least_candidates=self._index.params.num_candidates,
-            size=min(wanted.top_k + 1, WINDOW),
-            surely=self._index.is_small,
-        )
-
-    def _answers(self, questions: Sequence[Question]) -> Steps[list[list[Candidate]]]:
-        """One ranking a question, all asked at once; again only where hits leave it open."""
-        open_: dict[int, Question] = dict(enumerate(questions))
-        pages: list[list[Json]] = [[] for _ in questions]
-        while open_:
-            told = yield from self._hits(list(open_.values()))
-            asked, open_ = open_, {}
-            for (place, question), hits in zip(asked.items(), told, strict=True):
-                pages[place] = hits
-                self._learn(question, hits)
-                again = question.again(hits)
-                if again is not None:
-                    open_[place] = again
-        for question, hits in zip(questions, pages, strict=True):
-            check_window(question.wanted.top_k, hits)
-        return [question.ranking(hits) for question, hits in zip(questions, pages, strict=True)]
-
-    def _learn(self, question: Question, hits: Sequence[Json]) -> None:
-        """Whether the next search had better ask for all of a few at once."""
-        if isinstance(question, Nearest) and question.wanted.filter is None:
-            self._index.is_small = len(hits) < question.size
-
-    def _hits(self, asked: Sequence[Question]) -> Steps[list[list[Json]]]:
-        name = self._index.name
-        if len(asked) == 1:
-            (question,) = asked
-            params = {**SEARCH_PARAMS, **_how(question)}
-            alone = request("POST", name, "_search", params=params, body=question.body())
-            return [(yield from answer(alone, hits_in))]
-        lines = []
-        for question in asked:
-            header = {"index": name, **SEARCH_PARAMS, **_how(question)}
-            lines += [to_json(header), to_json(question.body())]
-        together = lines_request("_msearch", lines=lines)
-        return (
-            yield from answer(
-                together, lambda told: [_hits_of(part, name) for part in told["responses"]]
-            )
-        )
-
-
-def _how(question: Question) -> Json:
-    how = _where(question.wanted)
-    if isinstance(question, Sharing):
-        how["search_type"] = _GLOBAL_STATISTICS
-    return how
-
-
-def _where(wanted: Wanted) -> Json:
-    return {} if wanted.route is None else {"routing": wanted.route}
-
-
-def _hits_of(part: Json, index: str) -> list[Json]:
-    status = part.get("status", _OK)
-    if status != _OK:
-        raise of_status(status, part, index)
-    return hits_in(part)

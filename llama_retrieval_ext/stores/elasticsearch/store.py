@@ -2,83 +2,82 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import Connection, Transport
-from llama_retrieval_ext.stores.elasticsearch.documents import query_for, route_of
-from llama_retrieval_ext.stores.elasticsearch.filters import NOTHING, compiled
-from llama_retrieval_ext.stores.elasticsearch.index import (
-    SIMILARITIES,
-    Index,
-    IndexParams,
-    Manifest,
-    RequestedConfig,
-)
+from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Requests, Transport
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.filters import NOTHING, compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import (
     add_nodes,
     count_matching,
-    delete_matching,
+    delete_nodes,
     matching_nodes,
 )
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
-from llama_retrieval_ext.stores.elasticsearch.requests import Steps
-from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Searcher, Wanted
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    Choice,
-    Chosen,
-    EngineFeatures,
-    ScoredId,
-    ScoreRange,
-    Search,
+from llama_retrieval_ext.stores.elasticsearch.schema import (
+    ElasticsearchConfig,
+    ElasticsearchConfigRequest,
+    Index,
+    IndexParams,
 )
+from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
-from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
+
+# The engine adds scores, and has cosines as (1 + cosine) / 2. Other similarities bend the scale.
+_FUSIONS: Final = (
+    NativeFusion(
+        kind=WeightedSum,
+        scales=(Normalisation.COSINE, Normalisation.NONE),
+        whole_keyword_leg=True,
+    ),
+)
 
 
 class ElasticsearchVectorStore(EngineStore):
     """A vector store in an index of Elasticsearch 8, with keyword search and exact filters.
 
     LlamaIndex's own ``ElasticsearchStore`` patches asyncio when it is made, runs on one event loop
-    only, and knows one filter operator; this one keeps the same nodes in another form. The index is
-    made when the first nodes are added. Threads and event loops may share a store.
+    only, and knows one filter operator; this one stores the same nodes in another form. The index
+    is created with the first nodes. Threads and event loops may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords
     (k1 = 1.2, b = 0.75; lengths of texts are the engine's, which rounds those above 40 terms): raw,
-    and higher is better. Where cosine is asked for, zeros are near to nothing: nodes with such an
-    embedding are found by keywords and filters alone.
+    and higher is better. Zeros have no cosine: with that distance, nodes with such an embedding are
+    found by keywords and filters alone.
 
     Args:
-        index: Its name.
+        index: The index's name.
         connection: The server.
         tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
             index is new.
         dim: Dimension of the embeddings; None for that of the first that are added.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: How the index is made.
+        params: How the index is created.
 
     Raises:
         StoreFormatError: The index was not made by this package, or by a newer release of it.
         StoreUnavailableError: The server cannot be reached, or refuses the credentials.
         ConfigurationError: The index has another tokenizer, distance or setting.
-        DimensionMismatchError: It has another dimension.
+        DimensionMismatchError: The index has another dimension.
     """
+
+    title: ClassVar[str] = "Elasticsearch"
 
     index: str = ""
 
@@ -90,7 +89,7 @@ class ElasticsearchVectorStore(EngineStore):
         self,
         index: str,
         *,
-        connection: Connection,
+        connection: ClientConfig,
         tokenizer: Tokenizer | None = None,
         dim: int | None = None,
         distance: Distance | None = None,
@@ -98,16 +97,16 @@ class ElasticsearchVectorStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or IndexParams()
-        asked = RequestedConfig(
+        request = ElasticsearchConfigRequest(
             tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
         )
         self.index = index
-        self._index = Index(index, asked, params)
+        self._index = Index(index, request, params)
         self._transport = Transport(connection)
-        # Also when the store is garbage, and at the interpreter's exit.
+        # Also runs when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, self._transport.close)
         try:
-            self._transport.run(self._index.look())
+            self._transport.run(self._index.look_up())
         except BaseException:
             self.close()
             raise
@@ -119,21 +118,20 @@ class ElasticsearchVectorStore(EngineStore):
 
     @property
     def transport(self) -> Transport:
-        """Carries out what is asked of the engine."""
+        """Sends requests to the engine."""
         return self._transport
 
     @property
-    def searcher(self) -> Searcher:
-        """Says what is to be asked, as the backend does."""
-        return Searcher(self._index)
+    def searcher(self) -> ElasticsearchSearch:
+        """The engine's searches."""
+        return ElasticsearchSearch(self._index)
 
-    @property
-    def routing(self) -> bool:
-        """Whether a tenant's nodes lie on one shard."""
-        return self._index.manifest.routing
+    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
+        """Return the call that carries out requests."""
+        return self._transport.call(steps)
 
     def beside(self, suffix: str) -> Self:
-        """A store of records that are read by id, in an index of its own, over these clients.
+        """Return a store of records that are read by id, in its own index, over these clients.
 
         Args:
             suffix: What its index's name has more than this one's.
@@ -149,8 +147,8 @@ class ElasticsearchVectorStore(EngineStore):
             number_of_replicas=self._index.params.number_of_replicas,
             index_options={"type": "flat"},
         )
-        index = Index(other.index, RequestedConfig(), params)
-        self._transport.run(index.look())
+        index = Index(other.index, ElasticsearchConfigRequest(), params)
+        self._transport.run(index.look_up())
         other._index = index  # noqa: SLF001 - of its own class
         return other
 
@@ -169,70 +167,49 @@ class ElasticsearchVectorStore(EngineStore):
         self._closer()
 
     @property
-    def _setup(self) -> Manifest:
-        return self._index.manifest
+    def _config(self) -> ElasticsearchConfig:
+        return self._index.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {
-            "url": self._transport.connection.where,
+            "url": self._transport.config.where,
             "index": self.index,
-            "analyzer": self._index.manifest.analyzer or "whitespace",
+            "analyzer": self._index.config.analyzer or "whitespace",
         }
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self._call(lambda: add_nodes(self._index, nodes))
+    def _compile_target(self, target: Target) -> Json | None:
+        return compile_target(target)
 
-    def _deleted(self, target: Target) -> Call[None]:
-        query = query_for(target) or NOTHING
-        return self._call(lambda: delete_matching(self._index, query))
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        return self.call(lambda: add_nodes(self._index, nodes))
+
+    def _delete(self, target: Target) -> Call[None]:
+        query = compile_target(target) or NOTHING
+        return self.call(lambda: delete_nodes(self._index, query))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        query = query_for(target)
-        return self._call(lambda: matching_nodes(self._index, query, order=target.node_ids))
+        query = compile_target(target)
+        return self.call(lambda: matching_nodes(self._index, query, order=target.node_ids))
 
-    def _counted(self, target: Target) -> Call[int]:
-        query = query_for(target)
-        return self._call(lambda: count_matching(self._index, query))
+    def _count(self, target: Target) -> Call[int]:
+        query = compile_target(target)
+        return self.call(lambda: count_matching(self._index, query))
 
-    def _cleared(self) -> Call[None]:
-        return self._call(self._index.drop)
-
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        modes = Modes(
-            engine="Elasticsearch",
-            searcher=self.searcher,
-            compiled=query_for,
-            wanted=Wanted,
-            call=self._call,
-        )
-        return modes.found(query, options)
-
-    def _call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        transport = self._transport
-        return Call(lambda: transport.run(steps()), lambda: transport.arun(steps()))
+    def _clear(self) -> Call[None]:
+        return self.call(self._index.drop)
 
 
-# Scores are added up, and cosines come as (1 + cosine) / 2. Other similarities bend the scale.
-_FUSIONS: Final = (
-    NativeFusion(
-        kind=WeightedSum,
-        scales=(Normalisation.COSINE, Normalisation.NONE),
-        whole_keyword_leg=True,
-    ),
-)
+class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
+    """Vector and keyword search of an `ElasticsearchVectorStore`, in one request.
 
+    The rarity of a term is measured on the whole index, not on what a scope can see: a tenant's
+    keyword scores show how common its terms are among all tenants, though never a text or an id.
+    If that is too much, give each tenant an index.
 
-class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
-    """Asks an `ElasticsearchVectorStore` for nearest nodes, for keywords, or for both at once.
-
-    The rarity of a term is measured over the whole index, not over what a scope can see: a tenant's
-    keyword scores tell how common its terms are among all tenants, though never a text or an id.
-    Where that is too much, give each tenant an index.
-
-    Where it fuses, the keyword score of every node counts, not only of as many as are candidates.
+    A fusion in the engine counts the keyword score of every node, not only of the candidates.
 
     Args:
-        store: The store; whoever opened it closes it.
+        store: The store; the caller closes it.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
     """
@@ -243,53 +220,23 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore, Wanted]):
     def features(self) -> EngineFeatures:
         """Everything but MMR."""
         return EngineFeatures(
-            dense=SIMILARITIES[self.store.distance].range,
-            keyword=ScoreRange("bm25", 0.0, None),
+            dense=SCORE_RANGES[self.store.distance],
+            keyword=BM25_RANGE,
             one_round_trip=True,
-            ids_first=True,
             most_hits=WINDOW,
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
-            mmr=self._has_mmr,
             real_async=True,
         )
 
-    def best_of_both(
-        self, embedding: Sequence[float], text: str, search: Search, choose: Choice
-    ) -> Call[Chosen]:
-        """What is chosen of both: their ids come in one request, the nodes in a second.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(search), self._searcher
-        bare = replace(wanted, bare=True)
-
-        def steps() -> Steps[Chosen]:
-            near, sharing = yield from searcher.batch([(embedding, bare), (text, bare)])
-            top = choose(_scored(near), _scored(sharing))
-            if not top:
-                return [], {}
-            return top, (yield from searcher.nodes_of([each.node_id for each in top], wanted))
-
-        return self._call(steps)
-
     @property
-    def _searcher(self) -> Searcher:
+    def searcher(self) -> ElasticsearchSearch:
+        """The engine's searches."""
         return self.store.searcher
 
-    def _wanted(self, search: Search) -> Wanted:
-        condition, scope = search.condition, search.scope
-        tenant_id = None if scope is None else scope.tenant_id
-        return Wanted(
-            search.top_k,
-            None if condition is None else compiled(condition),
-            route_of(tenant_id) if self.store.routing and tenant_id is not None else None,
-        )
+    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
+        """Return the call that carries out requests."""
+        return self.store.call(steps)
 
-    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
-        transport = self.store.transport
-        return Call(lambda: transport.run(ask()), lambda: transport.arun(ask()))
-
-
-def _scored(found: Sequence[Candidate]) -> list[ScoredId]:
-    return [(each.node_id, each.score) for each in found]
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
+        return {"engine": self.engine, **self.store.describe()}

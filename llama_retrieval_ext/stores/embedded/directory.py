@@ -1,8 +1,7 @@
-"""`StoreDirectory`: an open store directory, shared by all store objects that name it.
+"""`StoreDirectory`: an open store directory, and the registry of those that this process has open.
 
-The store directories this process has open, so that opening one twice gives the same one twice.
-
-A notebook cell that opens a store is run again and again; the engine would refuse the second time.
+All store objects of a directory share one: a notebook cell that opens a store is run again and
+again, and the engine would refuse the second time.
 """
 
 import os
@@ -23,14 +22,15 @@ from llama_retrieval_ext.stores.embedded.files import (
     LOCK,
     MANIFEST,
     DirectoryLock,
+    EmbeddedConfig,
     clear_errors,
     meaning,
     prepare,
-    read_manifest,
-    write_manifest,
+    read_config,
+    write_config,
 )
 from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
 
 T = TypeVar("T")
 
@@ -39,29 +39,29 @@ FLUSH_BYTES: Final = 256 * 2**20
 
 
 class StoreDirectory:
-    """The manifest and the engine's shard of one directory, locked against other processes.
+    """The config and the engine's shard of one directory, locked against other processes.
 
-    Threads share it. Who writes holds `lock`; readers need none.
+    Threads share it. Writers hold `lock`; readers need no lock.
 
     Args:
-        path: The directory; made if need be.
-        settings: What the opener asks for.
+        path: The directory; created if missing.
+        request: The config that the opener requests.
         temporary: Whether it is removed when closed.
 
     Attributes:
-        manifest: How the store is set up; replaced as a whole.
-        lock: Held by who writes.
+        config: How the store is set up; replaced as a whole.
+        lock: Held by writers.
         inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
             term statistics still count them.
 
     Raises:
         StoreFormatError: The directory holds something else, or a newer store.
         StoreUnavailableError: It cannot be used, or another process has it open.
-        ConfigurationError: The store has another tokenizer or distance than asked for.
-        DimensionMismatchError: The store has another dimension than asked for.
+        ConfigurationError: The store has another tokenizer or distance than requested.
+        DimensionMismatchError: The store has another dimension than requested.
     """
 
-    def __init__(self, path: Path, settings: Settings, *, temporary: bool = False) -> None:
+    def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
         self.path = path
         self.lock = RLock()
@@ -74,49 +74,36 @@ class StoreDirectory:
         with clear_errors(path):
             self._guard = DirectoryLock(path)
             try:
-                recorded = read_manifest(path)
-                self.manifest = settings.applied(recorded, path)
-                if self.manifest != recorded:
-                    write_manifest(path, self.manifest)
-                self._shard = open_shard(path, self.manifest)
+                recorded = read_config(path)
+                self.config = request.resolve(recorded or EmbeddedConfig(), path)
+                if self.config != recorded:
+                    write_config(path, self.config)
+                self._shard = open_shard(path, self.config)
             except BaseException:
                 self._guard.release()
                 raise
 
-    def adopt(self, settings: Settings) -> None:
-        """Let in one more who opens it, if the settings fit.
-
-        Raises:
-            ConfigurationError: The store has another tokenizer or distance than asked for.
-            DimensionMismatchError: The store has another dimension than asked for.
-        """
+    def adopt(self, request: ConfigRequest) -> None:
+        """Apply the request of another opener, or raise if it does not fit."""
         with self.lock:
-            self._set_up(settings.applied(self.manifest, self.path))
+            self._set_up(request.resolve(self.config, self.path))
 
     def establish(self, *, dimension: int, average_length: float) -> None:
-        """Make the shard if there is none; record the average for the nodes that come first.
+        """Create the shard if there is none; record the average of the first nodes.
 
         Args:
             dimension: Of the embeddings.
             average_length: Mean number of terms of the nodes that are about to be added.
-
-        Raises:
-            DimensionMismatchError: Somebody else has just added embeddings of another dimension.
         """
         with self.lock:
             shard = self._usable()
-            manifest = Settings(dimension=dimension).applied(self.manifest, self.path)
+            config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
             if shard is None or not shard.info().points_count:
-                manifest = replace(manifest, average_length=average_length)
-            self._set_up(manifest)
+                config = replace(config, average_length=average_length)
+            self._set_up(config)
 
     def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
-        """What a function finds in the shard, or does to it; `empty` while there is none.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed.
-        """
+        """Return a function of the shard, or `empty` while there is none."""
         while (shard := self._usable()) is not None:
             try:
                 return function(shard)
@@ -129,15 +116,11 @@ class StoreDirectory:
         return empty
 
     def change(self, function: Callable[[EdgeShard], None], *, size_bytes: int) -> None:
-        """Let a function write to the shard, if there is one.
+        """Call a function that writes to the shard, if there is one.
 
         Args:
-            function: What writes.
-            size_bytes: About how much; after a while all of it is flushed.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed.
+            function: Writes.
+            size_bytes: About how much it writes; every `FLUSH_BYTES` are flushed.
         """
         with self.lock:
             self.read(function, empty=None)
@@ -146,7 +129,7 @@ class StoreDirectory:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what the engine still keeps in its log to where it belongs, and shorten the log."""
+        """Flush the engine's log to its storage."""
         with self.lock:
             self.read(EdgeShard.flush, empty=None)
             self._unflushed = 0
@@ -154,26 +137,22 @@ class StoreDirectory:
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
         """Move to a new shard. Readers go on meanwhile, and writers wait.
 
-        The manifest names the one that counts: whenever the process dies, it is either as a whole,
-        and opening the directory removes the other.
+        The config names the current shard: whenever the process dies, it is either the old or the
+        new one, whole, and opening the directory removes the other.
 
         Args:
-            fill: Brings what is in the first shard into the second.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: The engine failed, or there is no room; nothing has changed.
+            fill: Copies the first shard into the second.
         """
         with self.lock, clear_errors(self.path):
             old = self._usable()
             if old is None:
                 return
-            after = replace(self.manifest, generation=self.manifest.generation + 1)
+            after = replace(self.config, generation=self.config.generation + 1)
             new = create_shard(self.path, after)
             try:
                 fill(old, new)
                 new.flush()
-                write_manifest(self.path, after)
+                write_config(self.path, after)
             except Exception as error:
                 if type(error) is Exception:  # the engine raises nothing but that
                     raise meaning(error, self.path) from error
@@ -181,38 +160,33 @@ class StoreDirectory:
             finally:
                 self._settle(old, new, after)
 
-    def _settle(self, old: EdgeShard, new: EdgeShard, after: Manifest) -> None:
-        """Go on with the shard that the manifest names, and remove the other."""
+    def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
+        """Continue with the shard that the config names, and remove the other."""
         dropped, unnamed = new, after
-        if read_manifest(self.path) == after:
-            dropped, unnamed = old, self.manifest
-            self.manifest, self._shard, self.inexact = after, new, False
+        if read_config(self.path) == after:
+            dropped, unnamed = old, self.config
+            self.config, self._shard, self.inexact = after, new, False
             self._unflushed = 0
         dropped.close()
         remove_shard(self.path, unnamed)
 
     def reset(self) -> None:
-        """Remove all nodes, and with them what was measured on them."""
+        """Remove all nodes, the dimension and the average length."""
         with self.lock:
             shard = self._usable()
-            manifest = replace(self.manifest, dimension=None, average_length=None)
+            config = replace(self.config, dimension=None, average_length=None)
             with clear_errors(self.path):
-                write_manifest(self.path, manifest)
-                self.manifest, self._shard, self.inexact = manifest, None, False
+                write_config(self.path, config)
+                self.config, self._shard, self.inexact = config, None, False
                 if shard is not None:
                     shard.close()
-                    remove_shard(self.path, manifest)
+                    remove_shard(self.path, config)
 
     def remove(self) -> None:
-        """Delete what is in it, and the directory if nothing else is.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: It cannot be deleted; what was not deleted yet is an empty store.
-        """
+        """Delete the store's files, and the directory if nothing else is in it."""
         with self.lock, clear_errors(self.path):
             self.reset()
-            # While it is locked: afterwards these may be somebody else's.
+            # While it is locked: afterwards these may be those of another process.
             for name in (MANIFEST, DRAFT, LOCK):
                 with suppress(PermissionError):  # Windows deletes no file that is open
                     (self.path / name).unlink(missing_ok=True)
@@ -221,7 +195,7 @@ class StoreDirectory:
                 self.path.rmdir()
 
     def close(self) -> None:
-        """Write what is pending and let other processes in. A forked child has nothing to close."""
+        """Flush and unlock the directory. A forked child has nothing to close."""
         if os.getpid() != self._process:
             return
         with self.lock:
@@ -249,13 +223,13 @@ class StoreDirectory:
             )
         return self._shard
 
-    def _set_up(self, manifest: Manifest) -> None:
+    def _set_up(self, config: EmbeddedConfig) -> None:
         with clear_errors(self.path):
-            if manifest != self.manifest:
-                write_manifest(self.path, manifest)
-                self.manifest = manifest
+            if config != self.config:
+                write_config(self.path, config)
+                self.config = config
             if self._shard is None:
-                self._shard = open_shard(self.path, manifest)
+                self._shard = open_shard(self.path, config)
 
 
 MEMORY: Final = ":memory:"
@@ -263,7 +237,7 @@ MEMORY: Final = ":memory:"
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """An open directory and how many use it; when nobody does, it is closed for good."""
+    """An open directory and its number of users; without any it is closed."""
 
     directory: StoreDirectory
     users: int = 0
@@ -274,45 +248,45 @@ class Registry:
     """Open directories by their real path.
 
     The garbage collector releases stores at any line of any thread. Therefore the lock is
-    reentrant, and nobody waits for a directory's own lock while holding it.
+    reentrant, and no holder waits for a directory's own lock.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Know of none: a forked child can use nothing of what its parent has open."""
+        """Drop all: a forked child can use no directory of its parent."""
         self._lock = RLock()
         self._open: dict[Path, Opened] = {}
 
-    def acquire(self, path: str | Path, settings: Settings) -> Opened:
-        """The directory of a path; who gets it releases it, once.
+    def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
+        """Return the directory of a path; the caller releases it, once.
 
         Args:
             path: Where; ``":memory:"`` for a temporary directory, removed when released.
-            settings: What the opener asks for.
+            request: The config that the opener requests.
 
         Raises:
             StoreFormatError: The directory holds something else, or a newer store.
             StoreUnavailableError: It cannot be used, or another process has it open.
-            ConfigurationError: The store has another tokenizer or distance than asked for.
-            DimensionMismatchError: The store has another dimension than asked for.
+            ConfigurationError: The store has another tokenizer or distance than requested.
+            DimensionMismatchError: The store has another dimension than requested.
         """
         if str(path) == MEMORY:
-            return Opened(_temporary(settings), users=1)
+            return Opened(_temporary(request), users=1)
         real = Path(path).expanduser().resolve()
-        while (opened := self._join(real, settings)).closing:
-            opened.directory.close()  # waits for whoever is at it
+        while (opened := self._join(real, request)).closing:
+            opened.directory.close()  # waits for its users
             self._remove(opened)
         try:
-            opened.directory.adopt(settings)
+            opened.directory.adopt(request)
         except BaseException:
             self.release(opened)
             raise
         return opened
 
     def release(self, opened: Opened) -> None:
-        """Close a directory, unless somebody else still uses it."""
+        """Close a directory, unless it has other users."""
         with self._lock:
             opened.users -= 1
             if opened.users or opened.closing:
@@ -322,12 +296,7 @@ class Registry:
         self._remove(opened)
 
     def remove(self, opened: Opened) -> None:
-        """Close and delete a directory that nobody else uses; who got it releases it all the same.
-
-        Raises:
-            StoreUnavailableError: Somebody else uses it, or it cannot be deleted; it is closed
-                then, too.
-        """
+        """Close and delete a directory without other users; the caller still releases it."""
         with self._lock:
             if opened.users > 1:
                 raise StoreUnavailableError(
@@ -340,11 +309,11 @@ class Registry:
             opened.directory.close()
             self._remove(opened)
 
-    def _join(self, real: Path, settings: Settings) -> Opened:
+    def _join(self, real: Path, request: ConfigRequest) -> Opened:
         with self._lock:
             opened = self._open.get(real)
             if opened is None:
-                opened = self._open[real] = Opened(StoreDirectory(real, settings))
+                opened = self._open[real] = Opened(StoreDirectory(real, request))
             opened.users += 1
             return opened
 
@@ -354,12 +323,12 @@ class Registry:
                 del self._open[opened.directory.path]
 
 
-def _temporary(settings: Settings) -> StoreDirectory:
-    made = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
+def _temporary(request: ConfigRequest) -> StoreDirectory:
+    path = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
     try:
-        return StoreDirectory(made, settings, temporary=True)
+        return StoreDirectory(path, request, temporary=True)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         raise
 
 

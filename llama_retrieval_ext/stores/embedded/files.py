@@ -1,4 +1,4 @@
-"""What the file system under a store allows: checked before the engine would fall over it."""
+"""The files of a store directory: free space, the lock, the recorded config, and errors."""
 
 import errno
 import json
@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,30 +17,21 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 
 # The engine writes to memory-mapped files: where the disk is full that kills the process. So much
 # must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
 # on disks of 200 MB, 4 MB were enough, and without any the process died.
 MIN_FREE_BYTES: Final = 64 * 2**20
-# What opening and deleting write is small, and both must be possible on a disk that is too full to
-# add to.
+# Opening and deleting write little, and must be possible on a disk that is too full to add to.
 SOME_BYTES: Final = 4 * 2**20
-# What `st_blocks` counts in.
+# The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
 
 
 def check_room(directory: Path, *, needed: int) -> None:
-    """Nothing, if there is room to write.
-
-    Args:
-        directory: Where.
-        needed: Bytes that may be written.
-
-    Raises:
-        StoreUnavailableError: There is not; nothing was written.
-    """
+    """Raise `StoreUnavailableError` if fewer bytes are free than needed."""
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise StoreUnavailableError(
@@ -50,12 +42,7 @@ def check_room(directory: Path, *, needed: int) -> None:
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory, unless it is there and is a store or empty.
-
-    Raises:
-        StoreFormatError: It holds something else.
-        StoreUnavailableError: It is no directory, or cannot be written to.
-    """
+    """Create the directory; raise if it exists and is neither a store nor empty."""
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
@@ -73,11 +60,7 @@ def is_new(path: str | Path) -> bool:
 
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
-    """Say what the operating system's errors mean for a store.
-
-    Raises:
-        StoreUnavailableError: There was one.
-    """
+    """Raise errors of the operating system as `StoreUnavailableError`."""
     try:
         yield
     except StoreUnavailableError:  # an OSError itself, and clear enough
@@ -100,11 +83,7 @@ def _meaning(error: OSError, directory: Path) -> str:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """Return what a file or folder takes on the disk: engines make files long before they are full.
-
-    Args:
-        path: The file or folder.
-    """
+    """Return the bytes that a file or folder occupies; engines create sparse files."""
     files = [path] if path.is_file() else path.rglob("*")
     found = [file.stat() for file in files if file.is_file()]
     return sum(
@@ -123,7 +102,7 @@ class DirectoryLock:
     """A lock that dies with its process. On Windows only the engine's own lock remains.
 
     Args:
-        directory: What is locked; the lock is a file in it.
+        directory: Is locked by a file in it.
 
     Raises:
         StoreUnavailableError: Another process holds it.
@@ -139,12 +118,12 @@ class DirectoryLock:
             raise StoreUnavailableError(in_use(directory)) from error
 
     def release(self) -> None:
-        """Let others in."""
+        """Unlock."""
         self._file.close()
 
 
 def in_use(directory: Path) -> str:
-    """What to tell who comes second."""
+    """Return the message for a second process."""
     return (
         f"another process has {directory} open; close it there, or use a server (qdrant://, "
         "milvus://, elasticsearch://), which several processes can share"
@@ -152,29 +131,31 @@ def in_use(directory: Path) -> str:
 
 
 FORMAT: Final = 1
-# What reads format 1 alone looks for the first shard, and would make an empty one in its place.
+# Releases that read format 1 only look for the first shard, and would create an empty one.
 _COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
-def read_manifest(directory: Path) -> Manifest | None:
-    """What a directory records about itself; None where it records nothing.
+@dataclass(frozen=True, slots=True)
+class EmbeddedConfig(QdrantConfig):
+    """How a store directory is set up.
 
-    Raises:
-        StoreFormatError: It was written by a newer version, or cannot be read.
+    Attributes:
+        generation: Number of the current shard in the directory: one more each time that it was
+            compacted.
     """
+
+    generation: int = 0
+
+
+def read_config(directory: Path) -> EmbeddedConfig | None:
+    """Return what a directory records; None if it records nothing."""
     path = directory / MANIFEST
     try:
         data = json.loads(path.read_text("utf-8"))
         if data["format"] in (FORMAT, _COMPACTED):
-            return Manifest(
-                Tokenizer.from_dict(data["tokenizer"]),
-                data["distance"],
-                data["dimension"],
-                data["average_length"],
-                data.get("generation", 0),
-            )
+            return EmbeddedConfig.from_dict(data)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -182,22 +163,14 @@ def read_manifest(directory: Path) -> Manifest | None:
             f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a backup, "
             "or index the documents again into an empty directory"
         ) from error
-    raise StoreFormatError(
-        f"{directory} has format {data['format']!r}, this release reads up to {_COMPACTED}; "
-        "install the release that wrote it, or index the documents again into an empty directory"
+    raise format_error(
+        data, where=directory, reads=f"up to {_COMPACTED}", instead="an empty directory"
     )
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Record it, as a whole or not at all, whenever the process or the machine dies."""
-    data = {
-        "format": _COMPACTED if manifest.generation else FORMAT,
-        "dimension": manifest.dimension,
-        "distance": manifest.distance,
-        "average_length": manifest.average_length,
-        "generation": manifest.generation,
-        "tokenizer": manifest.tokenizer.to_dict(),
-    }
+def write_config(directory: Path, config: EmbeddedConfig) -> None:
+    """Record the config atomically, whenever the process or the machine dies."""
+    data = {"format": _COMPACTED if config.generation else FORMAT, **config.to_dict()}
     draft = directory / DRAFT
     with draft.open("w", encoding="utf-8") as file:
         json.dump(data, file, ensure_ascii=False, indent=2)
@@ -207,7 +180,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def meaning(error: Exception, directory: Path) -> StoreError:
-    """The error of ours for one of the engine's."""
+    """Return our error for one of the engine's."""
     told = str(error)
     if "WouldBlock" in told:
         return StoreUnavailableError(in_use(directory))

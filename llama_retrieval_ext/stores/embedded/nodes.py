@@ -1,10 +1,8 @@
-"""Adds nodes to a store: all of a call are checked first, then they are written in batches.
+"""Adds, reads, counts and deletes nodes, and compacts a store.
 
-Gives back the disk space of nodes that were deleted or replaced.
-
-The engine only marks them. Its own ``optimize`` holds Python's global lock for as long as it runs,
-and builds a graph that makes searches inexact; nodes that are copied to a new shard, a batch at a
-time, do neither.
+The engine only marks deleted and replaced nodes. Its own ``optimize`` holds Python's global lock
+for as long as it runs, and builds a graph that makes searches inexact; nodes that are copied to a
+new shard, a batch at a time, do neither.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,10 +38,10 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     USUAL_LENGTH,
     Batch,
     Payload,
-    checked,
     mean_length,
     path,
     point_id,
+    prepare_batches,
 )
 
 # The engine holds Python's global lock while it takes points over: some milliseconds for these.
@@ -56,21 +54,17 @@ _DELETION: Final = 1024
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
     """Add nodes, or replace those with the same id; of several with one id the last counts.
 
+    All are validated first, then they are written in batches.
+
     Args:
         directory: Of the store.
         nodes: Each with its embedding.
         min_free: Bytes that must be left on the disk.
-
-    Raises:
-        ConfigurationError: A node has no embedding or a broken one, or cannot be stored; nothing
-            was written.
-        DimensionMismatchError: A node has an embedding of another dimension; nothing was written.
-        StoreUnavailableError: There is no room for the next batch, or the engine failed.
     """
     unique = list({node.node_id: node for node in nodes}.values())
     if not unique:
         return
-    batches = checked(unique, size=BATCH, manifest=directory.manifest, where=directory.path)
+    batches = prepare_batches(unique, size=BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -81,11 +75,7 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
-    """Delete the points that match.
-
-    Raises:
-        StoreUnavailableError: There is not even room for that, or the engine failed.
-    """
+    """Delete the points that match."""
     deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
     with directory.lock:
         check_room(directory.path, needed=SOME_BYTES)
@@ -93,7 +83,7 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
-    average = directory.manifest.average_length or USUAL_LENGTH
+    average = directory.config.average_length or USUAL_LENGTH
     points = [
         Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
         for ready in batch.ready(average_length=average)
@@ -126,20 +116,14 @@ _PAGE: Final = 1024
 def matching_nodes(
     shard: EdgeShard, clause: Clause | None, *, order: Sequence[str] | None
 ) -> list[BaseNode]:
-    """Every node that matches, with its embedding.
-
-    Args:
-        shard: Where.
-        clause: What they match; None for all.
-        order: Node ids in the order wanted; None for ascending ids.
-    """
+    """Return the nodes that match, with embeddings: in the order of ids, or by ascending id."""
     nodes: dict[str, BaseNode] = {}
-    offset, wanted = None, filter_of(clause)
+    offset, filter_ = None, filter_of(clause)
     while True:
         request = ScrollRequest(
             offset=offset,
             limit=_PAGE,
-            filter=wanted,
+            filter=filter_,
             with_payload=True,
             with_vector=[DENSE],
         )
@@ -177,7 +161,7 @@ def _node(record: Record) -> BaseNode:
 
 
 class FieldIndexes:
-    """Makes an index for each field when it is first seen, for the type it then has.
+    """Creates an index for each field when it is first seen, for the type it then has.
 
     Args:
         shard: The engine's shard; it remembers by itself which indexes it has.
@@ -190,7 +174,7 @@ class FieldIndexes:
         self._seen: dict[str, set[str]] = {META: set(), LIST: set()}
 
     def cover(self, payloads: Iterable[Payload]) -> None:
-        """Make the indexes for what these payloads are the first to have."""
+        """Create indexes for the fields of payloads that have none."""
         for payload in payloads:
             if DOC in payload and DOC not in self._indexed:
                 self._make(DOC, DOC, KeywordIndexParams())
@@ -227,7 +211,7 @@ def _fits(key: str, value: object) -> bool:
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
     """Copy the nodes that there are to a new shard, and remove the old one.
 
-    Searches go on meanwhile; who writes waits, about 0.1 ms a node.
+    Searches go on meanwhile; writers wait, about 0.1 ms a node.
 
     Args:
         directory: Of the store.
@@ -235,10 +219,6 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
 
     Returns:
         How many bytes fewer the directory takes; 0 where there was nothing to gain.
-
-    Raises:
-        StoreUnavailableError: There is no room for the copy, or the engine failed; nothing has
-            changed.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)

@@ -14,8 +14,12 @@ from qdrant_edge import (
     Modifier,
 )
 
-from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, check_room, meaning
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest
+from llama_retrieval_ext.stores.embedded.files import (
+    SOME_BYTES,
+    EmbeddedConfig,
+    check_room,
+    meaning,
+)
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -30,66 +34,59 @@ _DISTANCES: Final = {
 }
 
 
-def open_shard(directory: Path, manifest: Manifest) -> EdgeShard | None:
-    """The shard that a directory should have by its manifest; None before there is a dimension.
+def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
+    """Open the shard that a config names, created if missing; None without a dimension.
 
-    What a crash left of one that was being made or removed is cleared away.
-
-    Raises:
-        StoreUnavailableError: The engine cannot open it, or there is no room to.
+    Remains of other shards, as a crash leaves them, are deleted.
     """
-    kept = shard_folder(directory, manifest) if manifest.dimension else None
+    kept = shard_folder(directory, config) if config.dimension else None
     for folder in directory.glob("shard*"):
         if folder != kept and _OURS.fullmatch(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
-    if manifest.dimension is None or kept is None:
+    if config.dimension is None or kept is None:
         return None
     check_room(directory, needed=SOME_BYTES)
     try:
         if not kept.exists():
-            _create(directory, manifest, manifest.dimension)
+            _create(directory, config, config.dimension)
         return EdgeShard.load(str(kept))
     except Exception as error:
         raise meaning(error, directory) from error
 
 
-def shard_folder(directory: Path, manifest: Manifest) -> Path:
-    """Where the shard lies that counts by a manifest."""
-    suffix = f"-{manifest.generation}" if manifest.generation else ""
+def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
+    """Return the folder of the current shard."""
+    suffix = f"-{config.generation}" if config.generation else ""
     return directory / f"shard{suffix}"
 
 
-def create_shard(directory: Path, manifest: Manifest) -> EdgeShard:
-    """A new shard where a manifest wants it, for vectors of its dimension, open.
-
-    Raises:
-        StoreUnavailableError: The engine cannot make it.
-    """
-    folder = shard_folder(directory, manifest)
+def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
+    """Create and open the shard of a config."""
+    folder = shard_folder(directory, config)
     for left in (directory / _DRAFT, folder):
         shutil.rmtree(left, ignore_errors=True)
     try:
-        _create(directory, manifest, manifest.dimension or 1)
+        _create(directory, config, config.dimension or 1)
         return EdgeShard.load(str(folder))
     except Exception as error:
         raise meaning(error, directory) from error
 
 
-def remove_shard(directory: Path, manifest: Manifest) -> None:
+def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
     """Delete a closed shard; a crash meanwhile leaves nothing that looks like one."""
     shutil.rmtree(directory / _OLD, ignore_errors=True)
-    shard_folder(directory, manifest).rename(directory / _OLD)
+    shard_folder(directory, config).rename(directory / _OLD)
     shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
-def _create(directory: Path, manifest: Manifest, dimension: int) -> None:
+def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
     # Under another name until it is complete: half a shard could not be told from a broken one.
     shard = EdgeShard.create(
         str(directory / _DRAFT),
         EdgeConfig(
-            vectors={DENSE: EdgeVectorParams(dimension, _DISTANCES[manifest.distance])},
+            vectors={DENSE: EdgeVectorParams(dimension, _DISTANCES[config.distance])},
             sparse_vectors={BM25: EdgeSparseVectorParams(modifier=Modifier.Idf)},
         ),
     )
     shard.close()
-    (directory / _DRAFT).rename(shard_folder(directory, manifest))
+    (directory / _DRAFT).rename(shard_folder(directory, config))

@@ -2,11 +2,10 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Final
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_edge import EdgeShard
 
@@ -14,7 +13,7 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
-from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES
+from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES, EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
     compact,
@@ -22,29 +21,29 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     delete_matching,
     matching_nodes,
 )
-from llama_retrieval_ext.stores.embedded.search import Searcher
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, ScoreRange, Search
+from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.query_modes import Modes
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings, fusions_of
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Wanted, clause_for, wanted
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class EmbeddedVectorStore(EngineStore):
     """A vector store in a directory, with keyword search and exact filters, and without a server.
 
-    The directory is made if need be, and can be open in one process at a time; in that process as
-    often as you like. What `add` has taken survives a crash of the process. Threads may share a
-    store.
+    The directory is created if missing, and can be open in one process at a time; in that process
+    as often as you like. Added nodes survive a crash of the process. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. Results are exact: every embedding is compared. BM25 has
     k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first nodes that are added
-    to an empty store (few of them are taken with a grain of salt: with ten texts of 100 terms
-    beside) and stays, so that no weight ever has to be computed again.
+    to an empty store (smoothed with ten pseudo-documents of 100 terms) and stays, so that no weight
+    ever has to be computed again.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary one that is removed when closed.
@@ -92,7 +91,7 @@ class EmbeddedVectorStore(EngineStore):
         super().__init__(stores_text=True)
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
-        self._opened = registry.acquire(path, Settings(tokenizer, distance, dim))
+        self._opened = registry.acquire(path, ConfigRequest(tokenizer, distance, dim))
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
 
@@ -102,20 +101,19 @@ class EmbeddedVectorStore(EngineStore):
         return self._directory.read(lambda shard: shard, empty=None)
 
     @property
-    def searcher(self) -> Searcher:
-        """Asks the engine directly, as the backend does."""
-        return Searcher(self._directory)
+    def searcher(self) -> EmbeddedSearch:
+        """The engine's searches."""
+        return EmbeddedSearch(self._directory)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Nothing that had to be called: the store is on disk. It shortens the engine's log."""
+        """Shorten the engine's log; `add` is already durable."""
         self._directory.flush()
 
     def compact(self) -> int:
         """Give back the disk space of nodes that were deleted or replaced.
 
         The nodes that there are go to new files, which takes room for both, and about 0.1 ms a
-        node. Searches go on meanwhile; who writes waits. Whenever the process dies, nothing is
-        lost.
+        node. Searches go on meanwhile; writers wait. Whenever the process dies, nothing is lost.
 
         Returns:
             How many bytes fewer the directory takes.
@@ -160,16 +158,16 @@ class EmbeddedVectorStore(EngineStore):
         return StoreClosedError(f"the store {self.path} was closed; open it again")
 
     @property
-    def _setup(self) -> Manifest:
-        return self._directory.manifest
+    def _config(self) -> EmbeddedConfig:
+        return self._directory.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {"path": self.path, "nodes": self.count()}
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return Call(lambda: add_nodes(self._directory, nodes, min_free=self.min_free_bytes))
 
-    def _deleted(self, target: Target) -> Call[None]:
+    def _delete(self, target: Target) -> Call[None]:
         return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
@@ -180,38 +178,36 @@ class EmbeddedVectorStore(EngineStore):
             )
         )
 
-    def _counted(self, target: Target) -> Call[int]:
+    def _count(self, target: Target) -> Call[int]:
         clause = clause_for(target)
         return Call(
             lambda: self._directory.read(lambda shard: count_matching(shard, clause), empty=0)
         )
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        modes = Modes(
-            engine="this store",
-            searcher=self.searcher,
-            compiled=clause_for,
-            wanted=Wanted,
-            call=Call,
-        )
-        return modes.found(query, options)
+    def _compile_target(self, target: Target) -> Clause | None:
+        return clause_for(target)
 
 
-_SCORES: Final[Mapping[Distance, ScoreRange]] = {
-    "cosine": ScoreRange("cosine", -1.0, 1.0),
-    "dot": ScoreRange("dot"),
-    "euclid": ScoreRange("negative_distance", None, 0.0),
-}
+@cache
+def _features(distance: Distance) -> EngineFeatures:
+    dense = SCORE_RANGES[distance]
+    return EngineFeatures(
+        dense=dense,
+        keyword=BM25_RANGE,
+        one_round_trip=True,
+        fusions=fusions_of(dense.kind),
+        mmr=EmbeddedSearch.has_mmr,
+    )
 
 
-class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
-    """Asks an `EmbeddedVectorStore` for nearest nodes, for keywords, or for both at once.
+class EmbeddedBackend(EngineBackend[EmbeddedVectorStore]):
+    """Vector and keyword search of an `EmbeddedVectorStore`, in one request.
 
     Args:
-        store: The store; whoever opened it closes it.
+        store: The store; the caller closes it.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
 
@@ -227,17 +223,13 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore, Wanted]):
     @property
     def features(self) -> EngineFeatures:
         """Everything but async: the engine blocks, for milliseconds."""
-        return EngineFeatures(
-            dense=_SCORES[self.store.distance],
-            keyword=ScoreRange("bm25", 0.0, None),
-            one_round_trip=True,
-            fusions=fusions_of(_SCORES[self.store.distance].kind),
-            mmr=self._has_mmr,
-        )
+        return _features(self.store.distance)
 
     @property
-    def _searcher(self) -> Searcher:
+    def searcher(self) -> EmbeddedSearch:
+        """The engine's searches."""
         return self.store.searcher
 
-    def _wanted(self, search: Search) -> Wanted:
-        return wanted(search)
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration."""
+        return {"engine": self.engine, **self.store.describe()}

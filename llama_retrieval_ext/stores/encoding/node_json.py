@@ -1,4 +1,4 @@
-"""A node as the text that is stored of it, and back: equal but for its embedding."""
+"""Nodes as JSON text, and back: equal but for the embedding."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Shape:
 
     Attributes:
         type: The class.
-        name: What it is stored as.
+        name: Its name in the JSON.
         defaults: Every field; lists and dicts are to be replaced, not shared.
         plain: The fields that are stored as they are.
         resources: The fields that hold a ``MediaResource``.
@@ -88,12 +88,12 @@ def assembled(cls: type[M], values: dict[str, Any]) -> M:
         cls: The class.
         values: Every field of it.
     """
-    made = cls.__new__(cls)
-    _set(made, "__dict__", values)
-    _set(made, "__pydantic_fields_set__", set(values))
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
-    return made
+    instance = cls.__new__(cls)
+    _set(instance, "__dict__", values)
+    _set(instance, "__pydantic_fields_set__", set(values))
+    _set(instance, "__pydantic_extra__", None)
+    _set(instance, "__pydantic_private__", None)
+    return instance
 
 
 Fields: TypeAlias = dict[str, Any]  # whatever the fields of a node hold
@@ -108,7 +108,7 @@ _OWN = 1
 
 
 def node_to_text(node: BaseNode) -> str:
-    """JSON of what a node has beyond its class's defaults, without its embedding.
+    """Return JSON of a node's fields that differ from the defaults, without its embedding.
 
     Args:
         node: Any LlamaIndex node; of a class of your own, the LlamaIndex class it derives from.
@@ -126,7 +126,7 @@ def node_to_text(node: BaseNode) -> str:
 
 
 def node_from_text(text: str) -> BaseNode:
-    """The node that `node_to_text` was given, without its embedding."""
+    """Return the node that `node_to_text` wrote, without its embedding."""
     try:
         fields: Fields = from_json(text)
     except ValueError:  # a lone surrogate, which only Python's own parser lets pass
@@ -143,7 +143,7 @@ def node_from_text(text: str) -> BaseNode:
 
 
 def node_id_in(text: str) -> str:
-    """The id of the node that `node_to_text` was given, without making the node."""
+    """Return the id of the node that `node_to_text` wrote, without making the node."""
     # The id is the first field of every node; reading on would cost as much as all of it.
     if text.startswith(_ID_FIRST):
         node_id, _ = _JSON.raw_decode(text, len(_ID_FIRST) - 1)
@@ -208,7 +208,7 @@ def _related(parts: list[Any], own: Fields) -> RelatedNodeInfo:
 
 
 def _packed_rest(node: BaseNode, shape: Shape) -> Fields:
-    """What needs more than JSON: the class, media, and what an index node stands for."""
+    """Return the class, media, and the object of an index node, which need more than JSON."""
     fields: Fields = {"class": shape.name}
     for name in shape.resources:
         resource = getattr(node, name)

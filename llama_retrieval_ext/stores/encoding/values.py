@@ -1,14 +1,12 @@
-"""Numbers as strings that sort as the numbers do, and equal each other when the numbers do."""
+"""Metadata values and texts as engines index them."""
 
-import json
 import math
-from collections.abc import Mapping
-from hashlib import blake2b
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_of_node
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000
@@ -46,9 +44,9 @@ def number_term(number: float) -> str:
     exponent = numerator.bit_length() - denominator.bit_length()
     if exponent >= _MOST:
         return _ENDLESS[sign]
-    told = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
+    digits = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
     # "~" after every digit: of two negative numbers the one with more digits is the smaller.
-    return f"c{told}" if sign > 0 else f"a{told.translate(_COMPLEMENT)}~"
+    return f"c{digits}" if sign > 0 else f"a{digits.translate(_COMPLEMENT)}~"
 
 
 def _mantissa(numerator: int) -> str:
@@ -99,32 +97,11 @@ def _safe(value: object) -> object:
             return value
 
 
-# Characters of every key.
-KEY_LENGTH: Final = 32
-
-
-def document_key(node: BaseNode) -> str:
-    """A text that the nodes of a source have in common, and others have not.
-
-    A node without a source is one by itself. Nodes that older versions wrote have one for each
-    document, which is a part of a source.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> alone = TextNode(id_="n1")
-        >>> document_key(alone) == document_key(alone) != document_key(TextNode(id_="n2"))
-        True
-
-    """
-    identity = source_of_node(node) or (node.node_id,)
-    return blake2b(json.dumps(identity).encode(), digest_size=KEY_LENGTH // 2).hexdigest()
-
-
 _SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
 
 def keyword_text(node: BaseNode) -> str:
-    r"""What an embedding model would see of a node, without the ids of its tenant and base.
+    r"""Return a node's text for embedding models, without the ids of its tenant and base.
 
     So a title in the metadata is found, and ``excluded_embed_metadata_keys`` counts here, too.
 
@@ -140,3 +117,29 @@ def keyword_text(node: BaseNode) -> str:
     hidden = [*node.excluded_embed_metadata_keys, *_SCOPE_KEYS]
     bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
     return bare.get_content(MetadataMode.EMBED)
+
+
+T = TypeVar("T")
+
+
+def batches(
+    items: Iterable[T], size_bytes: Callable[[T], int], *, max_items: int, max_bytes: int
+) -> Iterator[list[T]]:
+    """Yield items in batches within both limits; a larger item gets a batch of its own.
+
+    Examples:
+        >>> list(batches(["a", "bb", "cc", "dddddd"], len, max_items=2, max_bytes=4))
+        [['a', 'bb'], ['cc'], ['dddddd']]
+
+    """
+    batch: list[T] = []
+    total_bytes = 0
+    for item in items:
+        size = size_bytes(item)
+        if batch and (len(batch) == max_items or total_bytes + size > max_bytes):
+            yield batch
+            batch, total_bytes = [], 0
+        batch.append(item)
+        total_bytes += size
+    if batch:
+        yield batch

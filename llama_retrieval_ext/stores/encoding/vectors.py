@@ -1,7 +1,8 @@
-"""Embeddings on their way into the engine: checked, and scaled where the engine would not."""
+"""Embeddings as engines take them, and distances as scores: higher is better."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -10,6 +11,44 @@ from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchErro
 
 Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
 
+
+@dataclass(frozen=True, slots=True)
+class ScoreRange:
+    """What the raw scores of a search mean. Higher is always better: backends negate distances.
+
+    Attributes:
+        kind: ``cosine``, ``dot``, ``bm25``, ``negative_distance`` or ``unknown``.
+        low: Smallest possible score; None when there is none or it is not known.
+        high: Largest possible score; None likewise.
+    """
+
+    kind: str = "unknown"
+    low: float | None = None
+    high: float | None = None
+
+
+def cosine_score(score: float) -> float:
+    """Return a cosine within its range: single precision oversteps it by some 1e-7."""
+    return min(1.0, max(-1.0, score))
+
+
+def negated(distance: float) -> float:
+    """Return a distance as a score."""
+    return -distance
+
+
+# From an engine's score to ours, where it reports cosines, inner products and distances as such.
+SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
+    "cosine": cosine_score,
+    "dot": float,
+    "euclid": negated,
+}
+SCORE_RANGES: Final[Mapping[Distance, ScoreRange]] = {
+    "cosine": ScoreRange("cosine", -1.0, 1.0),
+    "dot": ScoreRange("dot"),
+    "euclid": ScoreRange("negative_distance", None, 0.0),
+}
+BM25_RANGE: Final = ScoreRange("bm25", 0.0, None)
 
 Vectors = list[list[float]]
 

@@ -1,1 +1,1 @@
-"""What all engines share."""
+"""The skeleton that all engines share."""

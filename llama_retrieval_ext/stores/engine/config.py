@@ -1,55 +1,92 @@
-"""`ConfigRequest`: how the one who opens a store wants it to be set up."""
+"""`StoreConfig`: how a store is set up, and `ConfigRequest`: what its opener requests."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Protocol, Self, get_args, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, get_args, runtime_checkable
 
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreFormatError,
+)
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class Setup(Protocol):
-    """How a store is set up; its engine may know more."""
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """How a store is set up; an engine that records more adds fields.
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """What cuts text into terms."""
-        ...
+    Attributes:
+        tokenizer: Cuts documents and queries into terms.
+        distance: How embeddings are compared.
+        dimension: Length of the embeddings; None until it is known.
+        params: Settings that the engine was created with, as JSON has them.
+    """
 
-    @property
-    def distance(self) -> Distance:
-        """How embeddings are compared."""
-        ...
+    tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    distance: Distance = "cosine"
+    dimension: int | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
 
-    @property
-    def dimension(self) -> int | None:
-        """Dimension of the embeddings; None while it is not known."""
-        ...
+    def to_dict(self) -> dict[str, Any]:
+        """Return the config as JSON has it."""
+        data = {each.name: _as_json(getattr(self, each.name)) for each in fields(self)}
+        return {**data, "tokenizer": self.tokenizer.to_dict()}
 
-    @property
-    def params(self) -> Mapping[str, object]:
-        """Settings of the engine that it was made with, as JSON has them."""
-        ...
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the config that `to_dict` wrote; what is missing has its default.
+
+        Raises:
+            KeyError: There is no tokenizer.
+        """
+        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        return cls(**{**known, "tokenizer": Tokenizer.from_dict(data["tokenizer"])})
 
 
+C = TypeVar("C", bound=StoreConfig)
+
+
+def format_error(
+    data: Mapping[str, Any], *, where: object, reads: object, instead: str
+) -> StoreFormatError:
+    """Return the error for a store of another format.
+
+    Args:
+        data: What it records.
+        where: The store, for messages.
+        reads: The format that this release reads.
+        instead: Where the documents can be indexed again.
+    """
+    return StoreFormatError(
+        f"{where} has format {data.get('format')!r}, this release reads {reads}; install the "
+        f"release that wrote it, or index the documents again into {instead}"
+    )
+
+
+def _as_json(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+# Fields of a request that are compared apart from the others.
 _APART: Final = ("dimension", "params")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """What is asked for; None takes what is recorded, or the default.
+    """The config that a store's opener requests; None takes what is recorded, or the default.
 
-    An engine that has more to ask for adds fields of the names that its records have.
+    An engine that records more adds fields of the same names.
 
     Attributes:
         tokenizer: Cuts documents and queries into terms.
         distance: How embeddings are compared.
         dimension: Length of the embeddings.
-        params: Settings of the engine that count when it is made, as JSON has them.
+        params: Settings that count when the engine creates the collection, as JSON has them.
     """
 
     kept_in: ClassVar[str] = "store"
@@ -71,23 +108,32 @@ class ConfigRequest:
                 "leave it out"
             )
 
-    def check(self, recorded: Setup, where: object) -> None:
-        """Make sure that a store is set up as asked.
+    def resolve(self, recorded: C, where: object) -> C:
+        """Return the config of a store that is opened with this request.
 
         Args:
-            recorded: What it has.
+            recorded: What the store has; without a dimension for one that holds no nodes.
             where: The store, for messages.
 
         Raises:
-            ConfigurationError: It has another tokenizer or distance, or another of what else was
-                asked for.
-            DimensionMismatchError: It has another dimension.
+            ConfigurationError: The store has another tokenizer, distance or setting.
+            DimensionMismatchError: The store has another dimension.
         """
+        if recorded.dimension is not None:
+            self.check(recorded, where)
+            return recorded
+        names = [each.name for each in fields(self) if each.name not in _APART]
+        requested = {name: getattr(self, name) for name in names}
+        chosen = {name: value for name, value in requested.items() if value is not None}
+        return replace(recorded, **chosen, dimension=self.dimension, params=dict(self.params or {}))
+
+    def check(self, recorded: StoreConfig, where: object) -> None:
+        """Raise unless a store is set up as requested."""
         for name in (each.name for each in fields(self) if each.name not in _APART):
-            asked, has = getattr(self, name), getattr(recorded, name)
-            if asked is not None and asked != has:
+            requested, has = getattr(self, name), getattr(recorded, name)
+            if requested is not None and requested != has:
                 raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {asked!r}; leave "
+                    f"{where} was made with {name}={has!r}, not {requested!r}; leave "
                     f"{self.also_called.get(name, name)} out, or use another {self.kept_in}"
                 )
         if self.dimension not in (None, recorded.dimension):
@@ -97,30 +143,39 @@ class ConfigRequest:
             )
         self._check_params(recorded, where)
 
-    def _check_params(self, recorded: Setup, where: object) -> None:
-        for name, asked in (self.params or {}).items():
+    def _check_params(self, recorded: StoreConfig, where: object) -> None:
+        for name, requested in (self.params or {}).items():
             has = recorded.params.get(name)
-            if asked != has:
-                made = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
+            if requested != has:
+                created = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
                 raise ConfigurationError(
-                    f"{where} was made {made}, and is opened with {name}={asked!r}, which counts "
-                    f"only when it is made; leave {name} out of store_params, or use another "
-                    f"{self.kept_in}"
+                    f"{where} was made {created}, and is opened with {name}={requested!r}, "
+                    f"which counts only when it is made; leave {name} out of store_params, or use "
+                    f"another {self.kept_in}"
                 )
 
 
-def made_with(params: object, names: Sequence[str]) -> Mapping[str, Any]:
-    """Those settings that were given, as JSON has them.
-
-    Args:
-        params: Has them as attributes: None or empty where they were not given.
-        names: Which count.
-    """
-    given = {name: getattr(params, name) for name in names}
+def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the named attributes that are set, as JSON has them; None and {} are not."""
+    values = {name: getattr(params, name) for name in names}
     kept: Mapping[str, Any] = to_jsonable_python(
-        {name: value for name, value in given.items() if value not in (None, {})}
+        {name: value for name, value in values.items() if value not in (None, {})}
     )
     return kept
+
+
+P = TypeVar("P")
+
+
+def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
+    """Return a dataclass of an engine's settings, or raise if it has no such setting."""
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    unknown = sorted(set(params).difference(known))
+    if unknown:
+        raise ConfigurationError(
+            f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
+        )
+    return kind(**params)
 
 
 @runtime_checkable
@@ -129,20 +184,20 @@ class CollectionStore(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What cuts text into terms."""
+        """Cuts text into terms."""
         ...
 
     @property
     def dimension(self) -> int | None:
-        """Dimension of the embeddings; None while the collection is not made."""
+        """Dimension of the embeddings; None until the collection is created."""
         ...
 
     def count(self) -> int:
-        """How many nodes there are."""
+        """Return how many nodes there are."""
         ...
 
     def beside(self, suffix: str) -> Self:
-        """A store in a collection with a longer name, for records that are read by id.
+        """Return a store in a collection with a longer name, for records that are read by id.
 
         It is open as long as this one; closing either closes both.
         """
@@ -161,7 +216,7 @@ class CollectionStore(Protocol):
         ...
 
     def clear(self) -> None:
-        """Drop the collection; nothing happens where there is none."""
+        """Drop the collection, if there is one."""
         ...
 
     def close(self) -> None:

@@ -1,28 +1,36 @@
-"""`EngineBackend`: what the backends of our own stores share."""
+"""`EngineBackend`: the backend of a store whose engine is searched by an `EngineSearch`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, EngineQuery, Search
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    Choose,
+    EngineFeatures,
+    EngineQuery,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+    hybrid_queries,
+)
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.query_modes import Answer, DiverseSearcher, FusingSearcher
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.search import AnySearch
 
-S = TypeVar("S", bound=EngineStore)
-# An engine's own words for which nodes are wanted, and how many.
-W = TypeVar("W")
+B = TypeVar("B", bound=BasePydanticVectorStore)
+T = TypeVar("T")
 
 
-class EngineBackend(ABC, Generic[S, W]):
-    """Asks a store of ours for nearest nodes, for keywords, or for both.
+class EngineBackend(ABC, Generic[B]):
+    """Sends searches to a store's engine.
 
-    A subclass says what the engine can do, who asks it, and what a search is in its words.
+    A subclass declares the features, and has the engine's search and what runs its steps.
 
     Args:
-        store: The store; whoever opened it closes it.
+        store: The store; the caller closes it.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
 
@@ -34,7 +42,7 @@ class EngineBackend(ABC, Generic[S, W]):
     engine: ClassVar[str]
     requires_scope: bool = False
 
-    def __init__(self, store: S, *, drop_violations: bool = False) -> None:
+    def __init__(self, store: B, *, drop_violations: bool = False) -> None:
         self.store = store
         self.drop_violations = drop_violations
 
@@ -45,65 +53,49 @@ class EngineBackend(ABC, Generic[S, W]):
 
     @property
     @abstractmethod
-    def _searcher(self) -> FusingSearcher[W]:
-        """Who asks it."""
-
-    @cached_property
-    def _has_mmr(self) -> bool:
-        """Whether the engine has MMR; by this the store serves or refuses that mode too."""
-        return isinstance(self._searcher, DiverseSearcher)
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
 
     @abstractmethod
-    def _wanted(self, search: Search) -> W:
-        """A search in its words.
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
 
-        Raises:
-            UnsupportedFilterError: It cannot evaluate the condition.
-        """
-
-    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
-        """What carries out what the searcher returns; a thread, where the engine blocks."""
-        return Call(ask)
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps; in a thread, where the engine blocks."""
+        return blocking_call(steps)
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nearest nodes to an embedding, by the store's distance.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(search), self._searcher
-        return self._call(lambda: searcher.dense(embedding, wanted))
+        """Return the nearest nodes to an embedding, by the store's distance."""
+        return self.batch([VectorQuery(tuple(embedding), search)]).then(_only)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Nodes that share terms with a text, by BM25; each has a score above 0.
+        """Return nodes that share terms with a text, by BM25; each has a score above 0."""
+        return self.batch([KeywordQuery(text, search)]).then(_only)
 
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(search), self._searcher
-        return self._call(lambda: searcher.keyword(text, wanted))
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        """Return one ranking a query, from as few requests as the engine can."""
+        searcher = self.searcher
+        requests = [searcher.request(query) for query in queries]
+        return self.call(lambda: searcher.search(requests))
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        """Any number of searches, in as few requests as the engine can.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate a condition; nothing was sent.
-        """
-        wanted = [(each.sought, self._wanted(each.search)) for each in asked]
-        searcher = self._searcher
-        return self._call(lambda: searcher.batch(wanted))
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]]:
+        """Return the candidates that a function chooses from both searches."""
+        searcher = self.searcher
+        near, sharing = searcher.request(vector), searcher.request(keyword)
+        return self.call(lambda: searcher.hybrid(near, sharing, choose, top_k=top_k))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
-        """The best of both as the engine fuses them.
+        """Return the best of both searches as the engine fuses them."""
+        searcher = self.searcher
+        vector, keyword = hybrid_queries(embedding, text, search)
+        near, sharing = searcher.request(vector), searcher.request(keyword)
+        return self.call(lambda: searcher.fused(near, sharing, how))
 
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(search), self._searcher
-        return self._call(lambda: searcher.fused(embedding, text, wanted, how))
 
-    def describe(self) -> Mapping[str, object]:
-        """The engine, where it is and how it is set up; never a secret."""
-        return {"engine": self.engine, **self.store.describe()}
+def _only(rankings: list[list[Candidate]]) -> list[Candidate]:
+    (ranking,) = rankings
+    return ranking

@@ -1,4 +1,4 @@
-"""What engines fuse by themselves, and whether a fusion of ours is among it."""
+"""Pushdown: the fusions that engines compute themselves, and whether ours is one of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MOST: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeFusion:
-    """A fusion that an engine computes by the formula of ours; what is like it only is not one.
+    """A fusion that an engine computes by exactly our formula.
 
     Attributes:
         kind: Our class with that formula.
@@ -38,7 +38,7 @@ class NativeFusion:
     whole_keyword_leg: bool = False
 
     def is_as(self, fusion: Fusion, weights: Sequence[float]) -> bool:
-        """Whether the engine gives what a fusion gives with these weights of the legs.
+        """Return whether the engine computes a fusion with these weights of the legs.
 
         Args:
             fusion: Any fusion; of a subclass only if the formula is that of the class.
@@ -71,7 +71,7 @@ class NativeFusion:
 
 @dataclass(frozen=True, slots=True)
 class FusedSearch:
-    """How an engine is to fuse.
+    """A fusion for an engine to compute.
 
     Attributes:
         fusion: One that it has natively.
@@ -101,7 +101,7 @@ class FusedSearch:
 
     @property
     def lines(self) -> tuple["Line", "Line"]:
-        """What each search adds for a raw score, if its scale moves and stretches it only."""
+        """What each leg adds for a raw score, where its scale is linear."""
         vector, keyword = self.scales or (Normalisation.NONE, Normalisation.NONE)
         return (
             _line(vector, self.proportions[0]),
@@ -117,7 +117,7 @@ class Line(NamedTuple):
 
     @property
     def root(self) -> float:
-        """The score that adds nothing, as what was not found does."""
+        """The score that adds nothing, as that of a node outside the leg."""
         return -self.intercept / self.slope
 
 
@@ -134,21 +134,21 @@ def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
 def check_native(
     native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: str
 ) -> None:
-    """Refuse a fusion that an engine would do otherwise, or not at all.
+    """Raise if an engine does not compute a fusion natively.
 
     Args:
         native: What the engine fuses by itself.
-        fusion: What is asked for.
+        fusion: The requested one.
         weights: Of the legs, by name.
         engine: Its name.
 
     Raises:
-        UnsupportedModeError: It is not among it.
+        UnsupportedModeError: It does not.
     """
     if any(each.is_as(fusion, [weights[leg] for leg in LEGS]) for each in native):
         return
-    told = " or ".join(map(str, native))
-    offer = f"use {told}, or leave pushdown out" if native else "leave pushdown out"
+    fusions = " or ".join(map(str, native))
+    offer = f"use {fusions}, or leave pushdown out" if native else "leave pushdown out"
     raise UnsupportedModeError(
         f"pushdown=True: {engine} does not fuse by {fusion!r} with the weights {dict(weights)}; "
         f"{offer}: then this package fuses, by any formula and weights, and the hits say what "

@@ -1,174 +1,232 @@
-"""LlamaIndex's query modes, each as what it asks of an engine."""
+"""LlamaIndex's query modes, each as the searches that it sends to an engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
-from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
 
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.filters import Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import Candidate, Sought, fused
-from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.vector_store import MMR_OPTIONS, MmrOptions, Options, Target
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+    fuse_candidates,
+)
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
 
-W_contra = TypeVar("W_contra", contravariant=True)
+F = TypeVar("F")
 
-# A ranking, or the engine's steps to one: whoever carries them out knows.
-Answer: TypeAlias = Any
+KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
 
 
-class Searcher(Protocol[W_contra]):
-    """Asks an engine. Rankings come best first, ties by node id; an empty store gives [].
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A selection of nodes: those that satisfy all its parts.
 
-    How many are wanted, and which nodes may come, each engine says in a type of its own.
+    Attributes:
+        node_ids: Ids of the nodes; None for any, an empty list for no node.
+        doc_ids: Ids of their documents; None for any.
+        filters: Conditions on their metadata; None for any.
     """
 
-    def dense(self, embedding: Sequence[float], wanted: W_contra) -> Answer:
-        """Nearest nodes to an embedding."""
-        ...
+    node_ids: Sequence[str] | None = None
+    doc_ids: Sequence[str] | None = None
+    filters: MetadataFilters | None = None
 
-    def keyword(self, text: str, wanted: W_contra) -> Answer:
-        """Nodes that share terms with a text, by BM25; each has a score above 0."""
-        ...
-
-    def batch(self, asked: Sequence[tuple[Sought, W_contra]]) -> Answer:
-        """Any number of the above, in as few requests as the engine can."""
-        ...
+    @property
+    def condition(self) -> Condition | None:
+        """The parsed filters; None without filters."""
+        return None if self.filters is None else parse_filters(self.filters)
 
 
-class FusingSearcher(Searcher[W_contra], Protocol[W_contra]):
-    """Asks an engine that fuses by itself."""
+# LlamaIndex passes them as ``vector_store_kwargs``.
+Options: TypeAlias = Mapping[str, float | None]
 
-    def fused(
-        self, embedding: Sequence[float], text: str, wanted: W_contra, how: FusedSearch
-    ) -> Answer:
-        """The best of vector and keyword search as the engine fuses them."""
-        ...
-
-
-@runtime_checkable
-class DiverseSearcher(Searcher[W_contra], Protocol[W_contra]):
-    """Asks an engine that has MMR."""
-
-    def diverse(
-        self, embedding: Sequence[float], wanted: W_contra, *, lambda_mult: float, candidates: int
-    ) -> Answer:
-        """Near nodes that do not repeat each other, in the order picked."""
-        ...
+MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k"})
+# The defaults of LlamaIndex's integrations.
+_THRESHOLD: Final = 0.5
+_PREFETCH_FACTOR: Final = 4.0
+# More than any engine looks at.
+_MOST_CANDIDATES: Final = 2**31 - 1
 
 
-# An engine's own words: for which nodes, and for which and how many.
-N = TypeVar("N")
-W = TypeVar("W")
+@dataclass(frozen=True, slots=True)
+class MmrOptions:
+    """How MMR picks.
 
-_KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH}
+    Attributes:
+        lambda_mult: 1 is nearness alone, 0 is diversity alone.
+        candidates: How many of the nearest to pick from.
+    """
+
+    lambda_mult: float
+    candidates: int
+
+    @classmethod
+    def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
+        """Read a query and its options, or raise `ConfigurationError`."""
+        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Modes(Generic[N, W]):
+def _threshold(query: VectorStoreQuery, options: Options) -> float:
+    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
+    if inside is not None and beside is not None and inside != beside:
+        raise ConfigurationError(
+            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
+            "leave one out"
+        )
+    threshold = inside if beside is None else beside
+    if threshold is None:
+        return _THRESHOLD
+    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
+        raise ConfigurationError(
+            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
+            f"got {threshold!r}"
+        )
+    return threshold
+
+
+def _candidates(options: Options, *, top_k: int) -> int:
+    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
+    if count is not None and factor is not None:
+        raise ConfigurationError(
+            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
+            "to pick from, got both; leave one out"
+        )
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
+            raise ConfigurationError(
+                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
+                f"got {count!r}"
+            )
+        return count
+    factor = _PREFETCH_FACTOR if factor is None else factor
+    if not is_number(factor) or factor < 1:
+        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
+    return int(min(top_k * factor, _MOST_CANDIDATES))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryModes:
     """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR.
 
     Attributes:
-        engine: Its name, for messages.
-        searcher: Asks it.
-        compiled: Says in its words which nodes are meant.
-        wanted: Says in its words how many of them.
-        call: Carries out what the searcher returns.
+        title: The engine's name, for messages.
+        searcher: Its searches.
+        compile_target: Returns its filter for the nodes that a query selects.
     """
 
-    engine: str
-    searcher: Searcher[W]
-    compiled: Callable[[Target], N]
-    wanted: Callable[[int, N], W]
-    call: Callable[[Callable[[], Answer]], Call[Answer]]
+    title: str
+    searcher: EngineSearch[Any, Any, Any]
+    compile_target: Callable[[Target], Any]
 
-    def found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        """What a LlamaIndex query finds, best first; by MMR in the order picked.
+    def steps(
+        self, query: VectorStoreQuery, options: Options
+    ) -> Callable[[], Steps[list[Candidate]]]:
+        """Check a LlamaIndex query, and return its steps: best first; by MMR in the order picked.
 
         Args:
             query: The query. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``
                 restricts nothing.
             options: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
-
-        Raises:
-            UnsupportedModeError: The engine does not serve its mode.
-            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
-            UnsupportedFilterError: The engine cannot evaluate the filters.
         """
-        _check_options(query, options)
-        # LlamaIndex's own retriever always hands over node_ids=[]: no restriction. It hands over
+        check_options(query, options)
+        # LlamaIndex's own retriever always passes node_ids=[]: no restriction. It passes
         # doc_ids=[] only if its caller did: no document at all.
-        nodes = self.compiled(Target(query.node_ids or None, query.doc_ids, query.filters))
-        top_k = check_top_k(query.similarity_top_k)
+        filter_ = self.compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
         if query.mode == VectorStoreQueryMode.DEFAULT:
-            embedding, wanted = _embedding(query), self.wanted(top_k, nodes)
-            return self.call(lambda: self.searcher.dense(embedding, wanted))
-        if query.mode in _KEYWORD_MODES:
-            text, wanted = _text(query), self.wanted(_first(query.sparse_top_k, top_k), nodes)
-            return self.call(lambda: self.searcher.keyword(text, wanted))
+            near = _near(query, filter_)
+            return lambda: self._ranking(near)
+        if query.mode in KEYWORD_MODES:
+            sharing = _sharing(query, filter_)
+            return lambda: self._ranking(sharing)
         if query.mode == VectorStoreQueryMode.HYBRID:
-            return self._hybrid(query, nodes, top_k)
-        if query.mode == VectorStoreQueryMode.MMR and isinstance(self.searcher, DiverseSearcher):
-            return self._diverse(self.searcher, query, options, self.wanted(top_k, nodes))
+            return self._hybrid(query, filter_)
+        if query.mode == VectorStoreQueryMode.MMR and self.searcher.has_mmr:
+            return self._diverse(query, options, filter_)
         raise self._unsupported(query)
 
-    def _hybrid(self, query: VectorStoreQuery, nodes: N, top_k: int) -> Call[list[Candidate]]:
-        embedding, text = _embedding(query), _text(query)
-        dense = self.wanted(top_k, nodes)
-        keyword = self.wanted(_first(query.sparse_top_k, top_k), nodes)
-        most, fusion = _first(query.hybrid_top_k, top_k), _fusion(query.alpha)
+    def _ranking(self, request: EngineRequest[Any]) -> Steps[list[Candidate]]:
+        (ranking,) = yield from self.searcher.search([request])
+        return ranking
 
-        def one(rankings: list[list[Candidate]]) -> list[Candidate]:
-            near, sharing = rankings
-            return fused(near, sharing, fusion, top_k=most)
+    def _hybrid(
+        self, query: VectorStoreQuery, filter_: object
+    ) -> Callable[[], Steps[list[Candidate]]]:
+        requests = [_near(query, filter_), _sharing(query, filter_)]
+        most = first_count(query.hybrid_top_k, requests[0].top_k)
+        fusion = fusion_for(query.alpha)
 
-        both = self.call(lambda: self.searcher.batch([(embedding, dense), (text, keyword)]))
-        return both.then(one)
+        def steps() -> Steps[list[Candidate]]:
+            near, sharing = yield from self.searcher.search(requests)
+            return fuse_candidates(near, sharing, fusion, top_k=most)
+
+        return steps
 
     def _diverse(
-        self, searcher: DiverseSearcher[W], query: VectorStoreQuery, options: Options, wanted: W
-    ) -> Call[list[Candidate]]:
-        picks = MmrOptions.of(query, options, top_k=query.similarity_top_k)
-        embedding = _embedding(query)
-        return self.call(
-            lambda: searcher.diverse(
-                embedding, wanted, lambda_mult=picks.lambda_mult, candidates=picks.candidates
-            )
+        self, query: VectorStoreQuery, options: Options, filter_: object
+    ) -> Callable[[], Steps[list[Candidate]]]:
+        near = _near(query, filter_)
+        picks = MmrOptions.of(query, options, top_k=near.top_k)
+        return lambda: self.searcher.diverse(
+            near, lambda_mult=picks.lambda_mult, candidates=picks.candidates
         )
 
     def _unsupported(self, query: VectorStoreQuery) -> UnsupportedModeError:
         served = (
             ", HYBRID and MMR"
-            if isinstance(self.searcher, DiverseSearcher)
+            if self.searcher.has_mmr
             else " and HYBRID here; for MMR put the stage MMR() after a VectorRetriever"
         )
         return UnsupportedModeError(
-            f"{self.engine} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH"
+            f"{self.title} has no mode {query.mode!r}; it serves DEFAULT, SPARSE, TEXT_SEARCH"
             f"{served}"
         )
 
 
-def _first(given: int | None, top_k: int) -> int:
-    return top_k if given is None else check_top_k(given)
+def _near(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
+    search = Search(check_top_k(query.similarity_top_k))
+    return EngineRequest(VectorQuery(tuple(embedding_of(query)), search), filter_)
 
 
-def _embedding(query: VectorStoreQuery) -> list[float]:
+def _sharing(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
+    top_k = first_count(query.sparse_top_k, check_top_k(query.similarity_top_k))
+    return EngineRequest(KeywordQuery(text_of(query), Search(top_k)), filter_)
+
+
+def first_count(count: int | None, top_k: int) -> int:
+    """Return a count of a query, or its default."""
+    return top_k if count is None else check_top_k(count)
+
+
+def embedding_of(query: VectorStoreQuery) -> list[float]:
+    """Return the query's embedding, or raise."""
     if query.query_embedding is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_embedding")
     return query.query_embedding
 
 
-def _text(query: VectorStoreQuery) -> str:
+def text_of(query: VectorStoreQuery) -> str:
+    """Return the query's text, or raise."""
     if query.query_str is None:
         raise ConfigurationError(f"a query in mode {query.mode!s} needs a query_str")
     return query.query_str
 
 
-def _fusion(alpha: float | None) -> Fusion:
+def fusion_for(alpha: float | None) -> Fusion:
+    """Return the fusion that ``alpha`` means: by rank without it."""
     if alpha is None:
         return RRF()
     if not 0.0 <= alpha <= 1.0:
@@ -179,7 +237,8 @@ def _fusion(alpha: float | None) -> Fusion:
     return WeightedSum(weights=(alpha, 1.0 - alpha))
 
 
-def _check_options(query: VectorStoreQuery, options: Options) -> None:
+def check_options(query: VectorStoreQuery, options: Options) -> None:
+    """Raise if a query has options that its mode does not take."""
     known = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
     unknown = sorted(set(options) - known)
     if unknown:

@@ -1,11 +1,10 @@
-"""`EngineStore`: LlamaIndex's vector store, over what an engine of ours is asked."""
+"""`EngineStore`: LlamaIndex's vector store over an engine."""
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -15,110 +14,14 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, parse_filters
+from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.engine.config import Setup
+from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
+from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The nodes that satisfy all that is given; every node where nothing is.
-
-    Attributes:
-        node_ids: They have one of these ids; none of them if there are no ids.
-        doc_ids: They come from one of these documents.
-        filters: They have such metadata.
-    """
-
-    node_ids: Sequence[str] | None = None
-    doc_ids: Sequence[str] | None = None
-    filters: MetadataFilters | None = None
-
-    @property
-    def condition(self) -> Condition | None:
-        """What the filters mean; None where there are none.
-
-        Raises:
-            InvalidFilterError: They cannot mean anything.
-        """
-        return None if self.filters is None else parse_filters(self.filters)
-
-
-# What LlamaIndex hands over as ``vector_store_kwargs``.
-Options: TypeAlias = Mapping[str, float | None]
-
-MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k"})
-# What LlamaIndex's integrations use.
-_THRESHOLD: Final = 0.5
-_PREFETCH_FACTOR: Final = 4.0
-# More than any engine looks at.
-_MOST_CANDIDATES: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class MmrOptions:
-    """How to pick.
-
-    Attributes:
-        lambda_mult: 1 is nearness alone, 0 is diversity alone.
-        candidates: How many of the nearest to pick from.
-    """
-
-    lambda_mult: float
-    candidates: int
-
-    @classmethod
-    def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """What a query and its options say.
-
-        Raises:
-            ConfigurationError: A value is out of range, or two of them contradict each other.
-        """
-        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
-
-
-def _threshold(query: VectorStoreQuery, options: Options) -> float:
-    inside, beside = query.mmr_threshold, options.get("mmr_threshold")
-    if inside is not None and beside is not None and inside != beside:
-        raise ConfigurationError(
-            f"the query has mmr_threshold={inside} and the options have mmr_threshold={beside}; "
-            "leave one out"
-        )
-    given = inside if beside is None else beside
-    if given is None:
-        return _THRESHOLD
-    if not is_number(given) or not 0.0 <= given <= 1.0:
-        raise ConfigurationError(
-            "mmr_threshold must be between 0 (diversity alone) and 1 (relevance alone), "
-            f"got {given!r}"
-        )
-    return given
-
-
-def _candidates(options: Options, *, top_k: int) -> int:
-    count, factor = options.get("mmr_prefetch_k"), options.get("mmr_prefetch_factor")
-    if count is not None and factor is not None:
-        raise ConfigurationError(
-            f"mmr_prefetch_k={count} and mmr_prefetch_factor={factor} both say how many candidates "
-            "to pick from, got both; leave one out"
-        )
-    if count is not None:
-        if isinstance(count, bool) or not isinstance(count, int) or count < top_k:
-            raise ConfigurationError(
-                f"mmr_prefetch_k must be a whole number from {top_k}, the number of hits to pick, "
-                f"got {count!r}"
-            )
-        return count
-    factor = _PREFETCH_FACTOR if factor is None else factor
-    if not is_number(factor) or factor < 1:
-        raise ConfigurationError(f"mmr_prefetch_factor must be a number from 1, got {factor!r}")
-    return int(min(top_k * factor, _MOST_CANDIDATES))
-
 
 T = TypeVar("T")
 
@@ -126,13 +29,16 @@ T = TypeVar("T")
 class EngineStore(BasePydanticVectorStore):
     """A vector store with keyword search, exact filters and real removal.
 
-    An engine says how each thing is done, as a `Call`: blocking, and without a thread if it can.
-    Everything LlamaIndex wants of a store follows from that, in both ways.
+    An engine implements each operation as a `Call`: blocking, and without a thread if it can. The
+    sync and async methods of LlamaIndex's interface are implemented here.
     """
 
     stores_text: bool = True
     is_embedding_query: bool = True
     flat_metadata: bool = False
+
+    # The engine's name in messages about query modes.
+    title: ClassVar[str] = "this store"
 
     @classmethod
     def class_name(cls) -> str:
@@ -141,28 +47,28 @@ class EngineStore(BasePydanticVectorStore):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What cuts text into terms."""
-        return self._setup.tokenizer
+        """Cuts text into terms."""
+        return self._config.tokenizer
 
     @property
     def distance(self) -> Distance:
         """How embeddings are compared."""
-        return self._setup.distance
+        return self._config.distance
 
     @property
     def dimension(self) -> int | None:
         """Dimension of the embeddings; None while nothing was added."""
-        return self._setup.dimension
+        return self._config.dimension
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
         """Add nodes with their embeddings; a node whose id is there already replaces the old one.
 
         All nodes of a call are checked before the first is written. They go in by batches; when one
-        fails, as for want of room, the batches before it stay.
+        fails, as for lack of space, the batches before it stay.
 
         Args:
             nodes: Of several with the same id the last counts.
-            **kwargs: LlamaIndex hands them on; there are none here.
+            **kwargs: LlamaIndex passes them on; there are none here.
 
         Returns:
             The id of each node.
@@ -185,16 +91,16 @@ class EngineStore(BasePydanticVectorStore):
 
         Args:
             ref_doc_id: Its id.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
+            **delete_kwargs: LlamaIndex passes them on; there are none here.
 
         Raises:
             ConfigurationError: The id is empty.
         """
-        self._deleted(_of_document(ref_doc_id, delete_kwargs)).function()
+        self._delete(_of_document(ref_doc_id, delete_kwargs)).function()
 
     async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """`delete`, without blocking the event loop."""
-        await _answer(self._deleted(_of_document(ref_doc_id, delete_kwargs)))
+        await _answer(self._delete(_of_document(ref_doc_id, delete_kwargs)))
 
     def delete_nodes(
         self,
@@ -207,13 +113,13 @@ class EngineStore(BasePydanticVectorStore):
         Args:
             node_ids: None for any id; an empty list deletes nothing.
             filters: None for any metadata.
-            **delete_kwargs: LlamaIndex hands them on; there are none here.
+            **delete_kwargs: LlamaIndex passes them on; there are none here.
 
         Raises:
             ConfigurationError: Neither is given.
             InvalidFilterError: The filters cannot mean anything.
         """
-        self._deleted(_to_delete(node_ids, filters, delete_kwargs)).function()
+        self._delete(_to_delete(node_ids, filters, delete_kwargs)).function()
 
     async def adelete_nodes(
         self,
@@ -222,12 +128,12 @@ class EngineStore(BasePydanticVectorStore):
         **delete_kwargs: object,
     ) -> None:
         """`delete_nodes`, without blocking the event loop."""
-        await _answer(self._deleted(_to_delete(node_ids, filters, delete_kwargs)))
+        await _answer(self._delete(_to_delete(node_ids, filters, delete_kwargs)))
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """The nodes that have one of the ids and satisfy the filters, with their embeddings.
+        """Return the nodes that have one of the ids and satisfy the filters, with embeddings.
 
         Embeddings come back in single precision and, from most engines, with cosine distance at
         length 1.
@@ -251,23 +157,23 @@ class EngineStore(BasePydanticVectorStore):
         return await _answer(self._read(Target(node_ids, filters=filters)))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
-        """How many nodes there are, or satisfy filters.
+        """Count the nodes, or those that satisfy filters.
 
         Raises:
             InvalidFilterError: The filters cannot mean anything.
         """
-        return self._counted(Target(filters=filters)).function()
+        return self._count(Target(filters=filters)).function()
 
     def clear(self) -> None:
         """Delete all nodes. What is added next may have another dimension."""
-        self._cleared().function()
+        self._clear().function()
 
     async def aclear(self) -> None:
         """`clear`, without blocking the event loop."""
-        await _answer(self._cleared())
+        await _answer(self._clear())
 
     def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
-        """What a query finds, best first; in mode MMR in the order picked.
+        """Return the hits of a query, best first; in mode MMR in the order picked.
 
         HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
         ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
@@ -285,21 +191,21 @@ class EngineStore(BasePydanticVectorStore):
             UnsupportedFilterError: The engine cannot evaluate the filters.
             DimensionMismatchError: The embedding has another dimension than the store.
         """
-        return self._found(query, kwargs).then(_result).function()
+        return self._search(query, kwargs).then(_result).function()
 
     async def aquery(
         self, query: VectorStoreQuery, **kwargs: float | None
     ) -> VectorStoreQueryResult:
         """`query`, without blocking the event loop."""
-        return await _answer(self._found(query, kwargs).then(_result))
+        return await _answer(self._search(query, kwargs).then(_result))
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:
-        """Nothing that had to be called: what `add` has taken is stored."""
+        """No-op: `add` is already durable."""
 
     def describe(self) -> dict[str, object]:
-        """Where the store is and how it is set up; never a secret."""
+        """Return the location and the config of the store; never a secret."""
         return {
-            **self._place(),
+            **self._location(),
             "dimension": self.dimension,
             "distance": self.distance,
             "tokenizer": self.tokenizer.to_dict(),
@@ -339,40 +245,53 @@ class EngineStore(BasePydanticVectorStore):
         self, nodes: Sequence[BaseNode], options: Mapping[str, object]
     ) -> Call[list[str]]:
         _refuse(options, "add")
-        return self._added(nodes).then(lambda _: [node.node_id for node in nodes])
+        return self._add(nodes).then(lambda _: [node.node_id for node in nodes])
 
     @property
     @abstractmethod
-    def _setup(self) -> Setup:
-        """How the store is set up."""
+    def _config(self) -> StoreConfig:
+        """The recorded config."""
 
     @abstractmethod
-    def _place(self) -> Mapping[str, object]:
-        """Where the store is, and what else tells it from others."""
+    def _location(self) -> Mapping[str, object]:
+        """The location of the store, for `describe`."""
 
     @abstractmethod
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         """Add nodes; of several with the same id the last counts."""
 
     @abstractmethod
-    def _deleted(self, target: Target) -> Call[None]:
-        """Delete the nodes that are meant, which are never all."""
+    def _delete(self, target: Target) -> Call[None]:
+        """Delete the selected nodes, which are never all."""
 
     @abstractmethod
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        """The nodes that are meant, with embeddings: in the order of its ids, or by node id."""
+        """Return the selected nodes with embeddings: in the order of its ids, or by node id."""
 
     @abstractmethod
-    def _counted(self, target: Target) -> Call[int]:
-        """How many nodes are meant."""
+    def _count(self, target: Target) -> Call[int]:
+        """Count the selected nodes."""
 
     @abstractmethod
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         """Delete all nodes, and forget their dimension."""
 
+    @property
     @abstractmethod
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        """What a query finds."""
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps; in a thread, where the engine blocks."""
+        return blocking_call(steps)
+
+    @abstractmethod
+    def _compile_target(self, target: Target) -> object:
+        """Return the engine's filter for nodes; None for all."""
+
+    def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
+        modes = QueryModes(self.title, self.searcher, self._compile_target)
+        return self.call(modes.steps(query, options))
 
 
 async def _answer(call: Call[T]) -> T:

@@ -1,10 +1,4 @@
-"""`Connection`: a Milvus client whose errors are those of this package.
-
-The files of Milvus Lite that this process has open, so that the last one out lets go of them.
-
-pymilvus runs one server a file in this process and stops it at the interpreter's exit only: until
-then no other process can open the file.
-"""
+"""`MilvusConnection`: a Milvus client for all threads, with this package's errors."""
 
 import contextlib
 import re
@@ -26,29 +20,33 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.milvus.errors import meaning
+from llama_retrieval_ext.stores.milvus.errors import translate_error
 from llama_retrieval_ext.stores.milvus.url import Address
 
 T = TypeVar("T")
 
-# Otherwise a connection that was cut is not tried again for a while, also by who comes new.
+# Otherwise a broken connection is not tried again for a while, not even by a new client.
 _OPTIONS: Final = {
     "grpc.use_local_subchannel_pool": 1,
     "grpc.initial_reconnect_backoff_ms": 100,
-    # Not a pause: how long one attempt to connect may take, at least. Machines are slow at times.
+    # Not a pause: the time that one attempt to connect may take. Machines are slow at times.
     "grpc.min_reconnect_backoff_ms": 5000,
     "grpc.max_reconnect_backoff_ms": 1000,
 }
+_LITE: Final = "milvus_lite"
+# The first with BM25. Milvus 2.3 crashes on a collection with sparse vectors.
+_MIN_VERSION: Final = (2, 5)
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
-class Connection:
-    """Asks one Milvus, from any thread.
+class MilvusConnection:
+    """Connects to one Milvus; threads may share it.
 
     pymilvus's async client is bound to the event loop it was made on, and breaks on the next; so
-    async callers wait in a thread for this one, whose requests leave the interpreter's lock free.
+    async callers wait in a thread for this one, whose requests release the interpreter's lock.
 
     Args:
-        address: Where.
+        address: The server or file.
 
     Attributes:
         is_lite: Whether it is Milvus Lite, as a file or as a server.
@@ -63,12 +61,13 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self.where = address.where
         self.timeout_s = address.timeout_s
-        self._client = _opened(address)
-        # Also when the store is garbage, and at the interpreter's exit.
+        self._client = _open(address)
+        # Also runs when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, _close, self._client, address)
         try:
-            told = self.ask(lambda client: client.get_server_version(timeout=self.timeout_s))
-            version = str(told)
+            version = str(
+                self.call(lambda client: client.get_server_version(timeout=self.timeout_s))
+            )
             check_version(version, self.where)
         except BaseException:
             self.close()
@@ -77,17 +76,13 @@ class Connection:
 
     @property
     def client(self) -> MilvusClient:
-        """Pymilvus's own client.
-
-        Raises:
-            StoreClosedError: The store was closed.
-        """
+        """Pymilvus's own client; raises `StoreClosedError` once the store was closed."""
         if not self._closer.alive:
-            raise StoreClosedError(f"the store at {self.where} was closed; open it again")
+            raise self._closed_error()
         return self._client
 
-    def ask(self, function: Callable[[MilvusClient], T]) -> T:
-        """What a function gets from the client.
+    def call(self, function: Callable[[MilvusClient], T]) -> T:
+        """Call a function with the client.
 
         Raises:
             StoreClosedError: The store was closed.
@@ -98,32 +93,33 @@ class Connection:
         try:
             return function(client)
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            raise meaning(error, self.where) from error
+            raise translate_error(error, self.where) from error
         except (AttributeError, ValueError) as error:
             if self._closer.alive:
                 raise
             # Another thread closed it meanwhile; pymilvus and grpc then raise these.
-            raise StoreClosedError(
-                f"the store at {self.where} was closed; open it again"
-            ) from error
+            raise self._closed_error() from error
 
     def close(self) -> None:
-        """Close it; a second call does nothing."""
+        """Close the client; a second call does nothing."""
         self._closer()
 
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"the store at {self.where} was closed; open it again")
 
-def _opened(address: Address) -> MilvusClient:
+
+def _open(address: Address) -> MilvusClient:
     if address.path is None:
-        return _connected(address, address.url)
+        return _connect(address, address.url)
     lite_files.acquire(address.path)
     try:
-        return _connected(address, str(address.path))
+        return _connect(address, str(address.path))
     except BaseException:
         lite_files.release(address.path)
         raise
 
 
-def _connected(address: Address, uri: str) -> MilvusClient:
+def _connect(address: Address, uri: str) -> MilvusClient:
     token = address.token()
     try:
         return MilvusClient(
@@ -140,7 +136,7 @@ def _connected(address: Address, uri: str) -> MilvusClient:
                 f"Milvus Lite cannot open {address.path}: another process has it open, or it is no "
                 "such file; close it there, or run `milvus-lite server` and name it by URL"
             ) from error
-        raise meaning(error, address.where) from error
+        raise translate_error(error, address.where) from error
 
 
 def _close(client: MilvusClient, address: Address) -> None:
@@ -151,17 +147,21 @@ def _close(client: MilvusClient, address: Address) -> None:
 
 
 class LiteFiles:
-    """Counts who uses a file."""
+    """Counts the users of each open file of Milvus Lite.
+
+    pymilvus runs one server per file in this process, and stops it only at the interpreter's exit:
+    until then no other process can open the file. So the last user stops the server.
+    """
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._users: Counter[Path] = Counter()
 
     def acquire(self, path: Path) -> None:
-        """Use a file; who does releases it, once.
+        """Count a user of a file, who must release it once.
 
         Raises:
-            MissingDependencyError: Milvus Lite is not installed; servers need none.
+            MissingDependencyError: Milvus Lite is not installed; servers do not need it.
         """
         if find_spec("milvus_lite") is None:
             raise MissingDependencyError("Milvus Lite", "milvus")
@@ -169,7 +169,7 @@ class LiteFiles:
             self._users[path] += 1
 
     def release(self, path: Path) -> None:
-        """Let go of a file; when nobody uses it any more, its server stops."""
+        """Release a file; stop its server after the last user."""
         with self._lock:
             self._users[path] -= 1
             if not self._users[path]:
@@ -185,30 +185,17 @@ def _stop_server(path: Path) -> None:
     server_manager_instance.release_server(str(path))
 
 
-# Module state, because a process has one server a file, whoever opens it.
+# Module state, because a process has one server per file.
 lite_files: Final = LiteFiles()
 
 
-_LITE: Final = "milvus_lite"
-# The first with BM25. Milvus 2.3 dies of a collection with sparse vectors, which it does not know.
-_OLDEST: Final = (2, 5)
-_NUMBERS: Final = re.compile(r"v?(\d+)\.(\d+)")
-
-
 def is_lite(version: str) -> bool:
-    """Whether it is Milvus Lite that tells this version."""
+    """Return whether a version is one of Milvus Lite."""
     return version.startswith(_LITE)
 
 
 def check_version(version: str, where: str) -> None:
-    """Nothing, unless a server says that it is too old.
-
-    Args:
-        version: As the server tells it; of one without numbers nothing is known.
-        where: The server, as it may be shown.
-
-    Raises:
-        ConfigurationError: It is.
+    """Raise if a server is too old; a version without numbers passes.
 
     Examples:
         >>> check_version("v2.6.4", "http://db:19530")
@@ -219,9 +206,10 @@ and must be 2.5 or newer, for keyword search; use a newer server, or a file of M
 milvus:./file.db
 
     """
-    numbers = _NUMBERS.match(version)
-    if not is_lite(version) and numbers and tuple(map(int, numbers.groups())) < _OLDEST:
+    numbers = _VERSION.match(version)
+    if not is_lite(version) and numbers and tuple(map(int, numbers.groups())) < _MIN_VERSION:
         raise ConfigurationError(
-            f"Milvus at {where} is {version}, and must be {'.'.join(map(str, _OLDEST))} or newer, "
-            "for keyword search; use a newer server, or a file of Milvus Lite: milvus:./file.db"
+            f"Milvus at {where} is {version}, and must be {'.'.join(map(str, _MIN_VERSION))} or "
+            "newer, for keyword search; use a newer server, or a file of Milvus Lite: "
+            "milvus:./file.db"
         )

@@ -1,23 +1,22 @@
-"""Metadata as fields of strings, so that every filter is exact and means the same everywhere.
+"""Encodes metadata as string fields, so that every filter is exact on every Milvus.
 
-Milvus compares what metadata holds by the types of JSON, and Milvus Lite by those of Python: 3,
-3.0, "3" and true equal each other here or there. Therefore each value becomes a string in a dynamic
-field that its type and key name:
+Milvus compares JSON types, and Milvus Lite compares Python types: 3, 3.0, "3" and true equal each
+other in one or the other. So each value becomes a string, in a dynamic field named by its type and
+key:
 
 ====== ================================================================================
 ``s_`` a string, as `safe_text` writes it
-``i_`` the same in lower case, where that is another one
-``n_`` a number, as `number_term` writes it: it sorts as the numbers do
-``l_`` a list: its values between separators, each with its type's letter before it
+``i_`` the same in lower case, if that differs
+``n_`` a number, as `number_term` writes it: the strings sort as the numbers do
+``l_`` a list: its values between separators, each after the letter of its type
 ``o_`` anything else that is not None
 ====== ================================================================================
 
-Text as it is stored for filters: without a single character that means something to Milvus.
-
-Quotes, back-slashes, wildcards, control characters and lone surrogates are written as three
-characters of Unicode's private area. So nothing in an expression ever has to be escaped, which
-Milvus and Milvus Lite do differently, and nothing can break out of it. Parts of a text stay parts,
-equal texts stay equal, and different ones different.
+Text is stored without any character that has a meaning in an expression: quotes, back-slashes,
+wildcards, control characters and lone surrogates become three characters of Unicode's private
+area. So nothing has to be escaped, which Milvus and Milvus Lite do differently, and no value can
+break out of an expression. Substrings stay substrings, equal texts stay equal, and different ones
+different.
 """
 
 import math
@@ -30,7 +29,7 @@ from llama_retrieval_ext.stores.encoding.values import number_term
 
 _UNIT: Final = "\ue000"
 _DIGITS: Final = [chr(0xE001 + digit) for digit in range(64)]
-# Between the values of a list; in no text that is stored.
+# Separates the values of a list; no stored text contains it.
 SEPARATOR: Final = "\ue041"
 
 _SPECIAL: Final = [
@@ -40,13 +39,13 @@ _SPECIAL: Final = [
     *range(0xE000, 0xE042),
 ]
 _TABLE: Final = {
-    code: f"{_UNIT}{_DIGITS[place // 64]}{_DIGITS[place % 64]}"
-    for place, code in enumerate(_SPECIAL)
+    code: f"{_UNIT}{_DIGITS[index // 64]}{_DIGITS[index % 64]}"
+    for index, code in enumerate(_SPECIAL)
 }
 
 
 def safe_text(text: str) -> str:
-    r"""The text, with stand-ins for what has a meaning in filters.
+    r"""Return the text with stand-ins for characters that have a meaning in expressions.
 
     Examples:
         >>> safe_text("年假 2024")
@@ -59,7 +58,7 @@ def safe_text(text: str) -> str:
 
 
 def safe_key(key: str) -> str:
-    """A key of metadata as the end of an identifier: letters and digits, the rest in hexadecimal.
+    """Return a metadata key as the end of an identifier: other characters become hexadecimal.
 
     Examples:
         >>> safe_key("year"), safe_key("tenant_id"), safe_key("a.b")
@@ -69,10 +68,10 @@ def safe_key(key: str) -> str:
     if key.isascii() and key.isalnum():
         return key
     octets = key.encode("utf-8", "surrogatepass")
-    return "".join(_written(chr(octet)) for octet in octets)
+    return "".join(_identifier_part(chr(octet)) for octet in octets)
 
 
-def _written(char: str) -> str:
+def _identifier_part(char: str) -> str:
     return char if char.isascii() and char.isalnum() else f"_{ord(char):02x}"
 
 
@@ -84,11 +83,11 @@ NUMBER: Final = "n_"
 LIST: Final = "l_"
 OTHER: Final = "o_"
 EMPTY_LIST: Final = SEPARATOR
-_THERE: Final = "1"
+_PRESENT: Final = "1"
 
 
 def field(mark: str, key: str) -> str:
-    """The name of a dynamic field.
+    """Return the name of a dynamic field.
 
     Examples:
         >>> field(STRING, "kb_id")
@@ -99,7 +98,7 @@ def field(mark: str, key: str) -> str:
 
 
 def fields_of(metadata: Mapping[str, object]) -> Fields:
-    """The dynamic fields for metadata.
+    """Return the dynamic fields for metadata.
 
     Examples:
         >>> fields_of({"lang": "en", "title": "Leave", "gone": None})
@@ -114,7 +113,7 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
 
 
 def marked(value: str | float) -> str:
-    """A value of a list as it is stored.
+    """Return a value of a list as it is stored.
 
     Examples:
         >>> marked("3"), marked(3) == marked(3.0) != marked("3")
@@ -131,15 +130,15 @@ def _put(fields: Fields, key: str, value: object) -> None:
         if lower != value:
             fields[field(LOWER, key)] = safe_text(lower)
     elif isinstance(value, bool | dict):
-        fields[field(OTHER, key)] = _THERE
+        fields[field(OTHER, key)] = _PRESENT
     elif isinstance(value, int | float):
         if isinstance(value, float) and math.isnan(value):
-            fields[field(OTHER, key)] = _THERE
+            fields[field(OTHER, key)] = _PRESENT
         else:
             fields[field(NUMBER, key)] = number_term(value)
     elif isinstance(value, list | tuple):
         fields[field(LIST, key)] = _listed(value)
-    else:  # a date, a set: what JSON makes of it, as in the stored node
+    else:  # a date, a set: its JSON form, as in the stored node
         _put(fields, key, to_jsonable_python(value))
 
 

@@ -1,4 +1,4 @@
-"""What the client's errors mean in the words of this package."""
+"""Translates errors of the Milvus client into errors of this package."""
 
 from typing import Final
 
@@ -17,15 +17,15 @@ _NOT_FOUND: Final = 100
 # Not loaded, and not fully loaded.
 _RELEASED: Final = {101, 103, 104}
 # Unavailable, out of memory, too many requests, rate limit, quota, and clocks that lag behind.
-_IN_TROUBLE: Final = {2, 3, 4, 8, 9, 10, 11}
-_AWAY: Final = {
+_UNAVAILABLE: Final = {2, 3, 4, 8, 9, 10, 11}
+_UNREACHABLE_STATUS: Final = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.CANCELLED,
 }
-_LOST: Final = ("Fail connecting", "Retry timeout")
-_REFUSED: Final = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+_LOST_SIGNS: Final = ("Fail connecting", "Retry timeout")
+_DENIED: Final = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
 _UNREACHABLE: Final = (
     ConnectError,
     ConnectionConfigException,
@@ -36,35 +36,30 @@ _UNREACHABLE: Final = (
 
 
 class CollectionMissingError(StoreError):
-    """There is no such collection: nothing was added yet, or somebody removed it."""
+    """There is no such collection: no nodes were added yet, or it was removed."""
 
 
-def meaning(error: Exception, where: str) -> StoreError:
-    """The error of ours for one of the client's.
-
-    Args:
-        error: What the client raised.
-        where: The store, as it may be shown.
-    """
-    told = f"{type(error).__name__}: {getattr(error, 'message', '') or error}"[:500]
+def translate_error(error: Exception, where: str) -> StoreError:
+    """Return this package's error for an error of the client."""
+    reason = f"{type(error).__name__}: {getattr(error, 'message', '') or error}"[:500]
     code = _code(error)
-    if code in _REFUSED or "auth check failure" in told:
+    if code in _DENIED or "auth check failure" in reason:
         return StoreUnavailableError(
             f"Milvus at {where} refused the credentials; name the environment variable that holds "
-            f"the right token: ?token_env=NAME ({told})"
+            f"the right token: ?token_env=NAME ({reason})"
         )
-    lost = any(sign in told for sign in _LOST)
-    if isinstance(error, _UNREACHABLE) or code in _AWAY or lost:
-        return StoreUnavailableError(f"Milvus at {where} cannot be reached: {told}")
-    if code in _IN_TROUBLE:
-        return StoreUnavailableError(f"Milvus at {where} cannot answer now: {told}")
+    lost = any(sign in reason for sign in _LOST_SIGNS)
+    if isinstance(error, _UNREACHABLE) or code in _UNREACHABLE_STATUS or lost:
+        return StoreUnavailableError(f"Milvus at {where} cannot be reached: {reason}")
+    if code in _UNAVAILABLE:
+        return StoreUnavailableError(f"Milvus at {where} cannot answer now: {reason}")
     if code == _NOT_FOUND:
-        return CollectionMissingError(f"Milvus at {where} has no such collection: {told}")
-    return StoreError(f"Milvus at {where} refused the request: {told}")
+        return CollectionMissingError(f"Milvus at {where} has no such collection: {reason}")
+    return StoreError(f"Milvus at {where} refused the request: {reason}")
 
 
 def is_released(error: Exception) -> bool:
-    """Whether a collection only has to be loaded into memory."""
+    """Return whether a collection only has to be loaded into memory."""
     return isinstance(error, MilvusException) and (
         _code(error) in _RELEASED or "not loaded" in error.message or "released" in error.message
     )

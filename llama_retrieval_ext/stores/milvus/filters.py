@@ -1,7 +1,7 @@
-"""Conditions on metadata, written as Milvus expressions; they mean what `matches` says.
+"""Compiles conditions on metadata into Milvus expressions with the meaning of `matches`.
 
-Every comparison is bound to the existence of its field, because Milvus, Milvus Lite and their
-versions differ in what a comparison with a missing field is, and so in what its negation is.
+Every comparison also tests that its field exists, because Milvus, Milvus Lite and their versions
+differ in the value of a comparison with a missing field, and so of its negation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,7 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import number_term
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.encoding import (
     EMPTY_LIST,
     LIST,
@@ -26,44 +27,74 @@ from llama_retrieval_ext.stores.milvus.encoding import (
     safe_text,
 )
 
-# An expression, or what it is for every node.
+# An expression, or its value for every node.
 Expression: TypeAlias = str | bool
 
-# Of Milvus Lite's own parser, which is recursive.
-_DEEPEST: Final = 30
-# A server takes a chain for a tree as deep as the chain is long, in quadratic time.
-_WIDEST: Final = 32
-# Scopes are filters of nearly every query: these have columns of their own.
+# Limit of Milvus Lite's parser, which is recursive.
+_MAX_DEPTH: Final = 30
+# A server parses a chain as a tree as deep as the chain is long, in quadratic time.
+_MAX_WIDTH: Final = 32
+ID: Final = "id"
+DOC: Final = "doc"
+# Nearly every query filters by scope, so these keys have columns of their own.
 COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
 
 
-def compiled(condition: Condition) -> Expression:
-    """The expression for a condition; True or False where it is that for every node.
+def compile_condition(condition: Condition) -> Expression:
+    """Return the expression for a condition; True or False if it has that value for every node.
 
     Raises:
-        UnsupportedFilterError: It is nested more deeply than the engine can read.
+        UnsupportedFilterError: It is nested more deeply than the engine can parse.
     """
-    if _depth(condition) > _DEEPEST:
+    if _depth(condition) > _MAX_DEPTH:
         raise UnsupportedFilterError(
-            f"Milvus takes filters that are nested at most {_DEEPEST} deep, got "
+            f"Milvus takes filters that are nested at most {_MAX_DEPTH} deep, got "
             f"{_depth(condition)}; write the same with fewer groups, or with IN and NIN",
             "",
         )
     return _expression(condition)
 
 
+def compile_target(target: Target) -> Expression:
+    """Return the expression for the selected nodes; True for every node.
+
+    Raises:
+        InvalidFilterError: The filters are invalid.
+        UnsupportedFilterError: The engine cannot evaluate them.
+
+    Examples:
+        >>> compile_target(Target(doc_ids=["leave.md"]))
+        '(doc == "leave.md")'
+
+    """
+    parts: list[Expression] = []
+    if target.node_ids is not None:
+        parts.append(one_of(ID, [safe_text(node_id) for node_id in target.node_ids]))
+    if target.doc_ids is not None:
+        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids]))
+    condition = target.condition
+    if condition is not None:
+        parts.append(compile_condition(condition))
+    return all_of(parts)
+
+
+def filter_text(expression: Expression | None) -> str:
+    """Return an expression as pymilvus takes it: empty for everything."""
+    return expression if isinstance(expression, str) else ""
+
+
 def all_of(parts: Sequence[Expression]) -> Expression:
-    """The expression that holds where every part does."""
+    """Return the expression that is true if every part is."""
     return _joined(parts, " and ", neutral=True)
 
 
 def any_of(parts: Sequence[Expression]) -> Expression:
-    """The expression that holds where some part does."""
+    """Return the expression that is true if some part is."""
     return _joined(parts, " or ", neutral=False)
 
 
-def there(name: str) -> str:
-    """A dynamic field exists.
+def exists(name: str) -> str:
+    """Return the test that a dynamic field exists.
 
     In brackets, because to Milvus before some 2.5 ``exists a and b`` is ``exists (a and b)``:
     https://github.com/milvus-io/milvus/issues/40837.
@@ -71,15 +102,15 @@ def there(name: str) -> str:
     return f"(exists {name})"
 
 
-def where(name: str, comparison: str) -> str:
-    """A dynamic field exists, and compares so."""
-    return f"({there(name)} and {name} {comparison})"
+def compare(name: str, comparison: str) -> str:
+    """Return the test that a dynamic field exists and satisfies a comparison."""
+    return f"({exists(name)} and {name} {comparison})"
 
 
 def one_of(column: str, values: Sequence[str]) -> Expression:
-    """A column has one of these values, each safe.
+    """Return the test that a column has one of these values, which are safe.
 
-    In brackets, because to every Milvus ``not a == b`` is ``(not a) == b``.
+    In brackets, because every Milvus parses ``not a == b`` as ``(not a) == b``.
     """
     if not values:
         return False
@@ -89,17 +120,18 @@ def one_of(column: str, values: Sequence[str]) -> Expression:
 
 
 def column_value(value: object) -> str:
-    """What stands in the column of a scope's key: empty where there is no string."""
+    """Return the value of a scope key's column: empty if the metadata has no string there."""
     return marked(value) if isinstance(value, str) else ""
 
 
 def _joined(parts: Sequence[Expression], by: str, *, neutral: bool) -> Expression:
     if any(part is (not neutral) for part in parts):
         return not neutral
-    written = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
-    while len(written) > 1:
-        written = [_group(written[at : at + _WIDEST], by) for at in range(0, len(written), _WIDEST)]
-    return written[0] if written else neutral
+    joined = list(dict.fromkeys(part for part in parts if isinstance(part, str)))
+    while len(joined) > 1:
+        starts = range(0, len(joined), _MAX_WIDTH)
+        joined = [_group(joined[start : start + _MAX_WIDTH], by) for start in starts]
+    return joined[0] if joined else neutral
 
 
 def _group(parts: Sequence[str], by: str) -> str:
@@ -116,18 +148,18 @@ def _expression(condition: Condition, *, in_choice: bool = False) -> Expression:
             in_choice = in_choice or len(parts) > 1
             return any_of([_expression(part, in_choice=in_choice) for part in parts])
         case Not(part):
-            return _none_of(_expression(part, in_choice=in_choice))
+            return _negated(_expression(part, in_choice=in_choice))
 
 
-def _comparison(compare: Compare, *, in_choice: bool) -> Expression:
-    key, operator, value = compare.key, compare.operator, compare.value
+def _comparison(condition: Compare, *, in_choice: bool) -> Expression:
+    key, operator, value = condition.key, condition.operator, condition.value
     if operator not in _EQUALITY:
         return _OPERATORS[operator](key, value)
-    found = _among(key, value if isinstance(value, tuple) else [value], in_choice=in_choice)
-    return _none_of(found) if operator in _UNEQUAL else found
+    test = _equals_any(key, value if isinstance(value, tuple) else [value], in_choice=in_choice)
+    return _negated(test) if operator in _UNEQUAL else test
 
 
-def _none_of(part: Expression) -> Expression:
+def _negated(part: Expression) -> Expression:
     return f"(not {part})" if isinstance(part, str) else not part
 
 
@@ -135,14 +167,14 @@ def _quoted(safe: str) -> str:
     return f'"{safe}"'
 
 
-def _among(key: str, values: Sequence[Any], *, in_choice: bool) -> Expression:
+def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expression:
     texts = [value for value in values if isinstance(value, str)]
     numbers = [number_term(value) for value in values if not isinstance(value, str)]
     column = COLUMNS.get(key)
-    # A server searches those partitions alone that it finds named, and finds a's named, and no
-    # other, in `tenant == "a" or exists b`. There, the tenant is a field as any other.
-    named = key != TENANT_KEY or not (in_choice or numbers)
-    if column is not None and named:
+    # A server searches only the partitions that an expression names, and takes
+    # `tenant == "a" or exists b` for one that names a's alone. There, use the tenant's field.
+    use_column = key != TENANT_KEY or not (in_choice or numbers)
+    if column is not None and use_column:
         strings = one_of(column, [column_value(text) for text in texts])
     else:
         strings = _one_of_field(field(STRING, key), [safe_text(text) for text in texts])
@@ -153,42 +185,42 @@ def _one_of_field(name: str, values: Sequence[str]) -> Expression:
     if not values:
         return False
     if len(values) == 1:
-        return where(name, f"== {_quoted(values[0])}")
-    return where(name, f"in [{', '.join(map(_quoted, values))}]")
+        return compare(name, f"== {_quoted(values[0])}")
+    return compare(name, f"in [{', '.join(map(_quoted, values))}]")
 
 
-def _sized(sign: str) -> Callable[[str, float], Expression]:
-    return lambda key, value: where(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
+def _ordered(sign: str) -> Callable[[str, float], Expression]:
+    return lambda key, value: compare(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
 
 
 def _has(key: str, value: Scalar) -> Expression:
-    return where(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
+    return compare(field(LIST, key), f'like "%{SEPARATOR}{marked(value)}{SEPARATOR}%"')
 
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Expression:
-    return all_of([there(field(LIST, key)), *(_has(key, value) for value in values)])
+    return all_of([exists(field(LIST, key)), *(_has(key, value) for value in values)])
 
 
 def _contains_text(key: str, text: str) -> Expression:
     name = field(STRING, key)
-    return where(name, f'like "%{safe_text(text)}%"') if text else there(name)
+    return compare(name, f'like "%{safe_text(text)}%"') if text else exists(name)
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Expression:
-    # Without an entry in lower case, the field is in lower case as it is; with one, what the field
-    # itself has in lower case, the entry has, too.
+    # A field without an entry in lower case is in lower case itself; with one, the entry contains
+    # whatever the field contains in lower case.
     lower = text.lower()
     if not lower:
-        return there(field(STRING, key))
+        return exists(field(STRING, key))
     pattern = f'like "%{safe_text(lower)}%"'
-    return any_of([where(field(mark, key), pattern) for mark in (STRING, LOWER)])
+    return any_of([compare(field(mark, key), pattern) for mark in (STRING, LOWER)])
 
 
 def _is_empty(key: str, _: None) -> Expression:
     listed = field(LIST, key)
-    filled = where(listed, f"!= {_quoted(EMPTY_LIST)}")
-    others = [there(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
-    return _none_of(any_of([*others, filled]))
+    filled = compare(listed, f"!= {_quoted(EMPTY_LIST)}")
+    others = [exists(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
+    return _negated(any_of([*others, filled]))
 
 
 def _depth(condition: Condition) -> int:
@@ -203,12 +235,12 @@ def _depth(condition: Condition) -> int:
 
 _UNEQUAL: Final = {FilterOperator.NE, FilterOperator.NIN}
 _EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN, *_UNEQUAL}
-# Any: parse_filters has made sure that each operator has a value of its kind.
+# Any: parse_filters has checked that each operator has a value of its kind.
 _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Expression]]] = {
-    FilterOperator.GT: _sized(">"),
-    FilterOperator.GTE: _sized(">="),
-    FilterOperator.LT: _sized("<"),
-    FilterOperator.LTE: _sized("<="),
+    FilterOperator.GT: _ordered(">"),
+    FilterOperator.GTE: _ordered(">="),
+    FilterOperator.LT: _ordered("<"),
+    FilterOperator.LTE: _ordered("<="),
     FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
     FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: _has,

@@ -1,8 +1,8 @@
 """Searches in the collection of a LlamaIndex `MilvusVectorStore`."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeVar
 
 import grpc
 from llama_index.core.schema import BaseNode
@@ -17,30 +17,67 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
+from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.stores.encoding.vectors import SCORE_RANGES, ScoreRange, cosine_score
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
-    ScoreRange,
+    EngineQuery,
+    KeywordQuery,
     Search,
     UnbatchedSearches,
+    VectorQuery,
 )
-from llama_retrieval_ext.stores.milvus.errors import is_released, meaning
-from llama_retrieval_ext.stores.milvus.llama_index_filters import Narrowing, narrowing
-from llama_retrieval_ext.stores.milvus.search import Hit, best_hits, check_within
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.milvus.errors import is_released, translate_error
+from llama_retrieval_ext.stores.milvus.filters import filter_text
+from llama_retrieval_ext.stores.milvus.llama_index_filters import Prefilter, prefilter
+from llama_retrieval_ext.stores.milvus.search import (
+    MAX_HITS,
+    Hit,
+    check_top_k_within,
+    negative_root,
+)
 
 T = TypeVar("T")
 
 _CONTENT: Final = ["_node_content", "_node_type"]
+_SCORES: Final[Mapping[str, Callable[[float], float]]] = {
+    "COSINE": cosine_score,
+    "IP": float,
+    "L2": negative_root,
+    "BM25": abs,
+}
+_RANGES: Final = {
+    "COSINE": SCORE_RANGES["cosine"],
+    "IP": SCORE_RANGES["dot"],
+    "L2": SCORE_RANGES["euclid"],
+}
 
 
-class ForeignSearcher:
-    """Asks the client of such a store for hits, and makes LlamaIndex's nodes of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredSearch(NativeSearch):
+    """One search of a column, with a filter that Milvus may evaluate in part.
 
-    Args:
-        store: The store.
+    Attributes:
+        data: An embedding, a text, or a sparse vector.
+        column: The column.
+        prefilter: What Milvus evaluates.
+        condition: What every hit must satisfy.
     """
+
+    data: object
+    column: str
+    prefilter: Prefilter
+    condition: Condition | None
+
+
+class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
+    """Searches by the client of a LlamaIndex store; its steps are functions of the client."""
+
+    most_hits: ClassVar[int] = MAX_HITS
+    scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, store: MilvusVectorStore) -> None:
         self._store = store
@@ -49,113 +86,32 @@ class ForeignSearcher:
 
     @property
     def metric(self) -> str:
-        """How the collection compares embeddings: the index says, the store's setting may err."""
+        """How the collection compares embeddings, by its index: the store's setting may differ."""
         if self._metric is None:
-            told = self._ask(
+            index = self.call(
                 lambda client: client.describe_index(self._name, self._store.embedding_field)
             )
-            self._metric = str((told or {}).get("metric_type") or self._store.similarity_metric)
+            self._metric = str((index or {}).get("metric_type") or self._store.similarity_metric)
         return self._metric
 
     @property
     def keyword_metric(self) -> str | None:
-        """How the collection compares sparse vectors; None where it has none."""
+        """How the collection compares sparse vectors; None if it has none."""
         if not self._store.enable_sparse:
             return None
         own = isinstance(self._store.sparse_embedding_function, BaseSparseEmbeddingFunction)
         return "IP" if own else "BM25"  # otherwise it is Milvus's function
 
-    def dense(self, embedding: Sequence[float], search: Search) -> list[Candidate]:
-        """Nearest nodes to an embedding.
-
-        Raises:
-            DimensionMismatchError: It has another dimension than the collection.
-            UnsupportedFilterError: More nodes may satisfy the condition than Milvus returns.
-        """
-        dimension = int(self.columns[self._store.embedding_field]["params"]["dim"])
-        if len(embedding) != dimension:
-            raise DimensionMismatchError(
-                f"the query has an embedding of dimension {len(embedding)}, the collection "
-                f"{self._name!r} holds {dimension}; ask with the model that it was filled with"
-            )
-        return self._found(
-            list(embedding), self._store.embedding_field, search, _SCORES[self.metric]
-        )
-
-    def keyword(self, text: str, search: Search) -> list[Candidate]:
-        """Nodes that the store's sparse function finds for a text; only those above 0."""
-        function = self._store.sparse_embedding_function
-        sought: object = text
-        if isinstance(function, BaseSparseEmbeddingFunction):
-            sought = function.encode_queries([text])[0]
-        score = _SCORES["BM25"] if sought is text else _SCORES["IP"]
-        if not text.strip() or not sought:
-            return []
-        found = self._found(sought, self._store.sparse_embedding_field, search, score)
-        return [each for each in found if each.score > 0]
-
     @property
     def columns(self) -> Mapping[str, Mapping[str, Any]]:
         """The collection's columns by name."""
         if self._columns is None:
-            told = self._ask(lambda client: client.describe_collection(self._name))
-            self._columns = {column["name"]: column for column in told["fields"]}
+            description = self.call(lambda client: client.describe_collection(self._name))
+            self._columns = {column["name"]: column for column in description["fields"]}
         return self._columns
 
-    def _found(
-        self, sought: object, column: str, search: Search, score: Callable[[float], float]
-    ) -> list[Candidate]:
-        check_within(search.top_k)
-        condition = search.condition
-        whole = Narrowing(expression=True)
-        narrowed = (
-            whole if condition is None else narrowing(condition, columns=frozenset(self.columns))
-        )
-        if narrowed.expression is False:
-            return []
-
-        def keep(hit: Hit) -> bool:
-            return narrowed.exact or matches(condition, self._node(hit).metadata)
-
-        hits, may_lack = self._ask(
-            lambda client: best_hits(
-                lambda limit: self._hits(client, sought, column, narrowed, limit),
-                top_k=search.top_k,
-                score=lambda hit: score(hit["distance"]),
-                keep=keep,
-            )
-        )
-        if may_lack:
-            raise UnsupportedFilterError(
-                f"of the {len(hits)} nodes that Milvus can filter for {condition} too few satisfy "
-                "it, and it returns no more; filter by strings, or open the store by URL and index "
-                "the documents again",
-                "",
-            )
-        found = [Candidate(self._node(hit), score(hit["distance"])) for hit in hits]
-        return sorted(found, key=lambda each: (-each.score, each.node_id))[: search.top_k]
-
-    def _hits(
-        self, client: MilvusClient, sought: object, column: str, narrowed: Narrowing, limit: int
-    ) -> list[Hit]:
-        expression = narrowed.expression
-        sparse = self.columns[column]["type"] == DataType.SPARSE_FLOAT_VECTOR
-        pages = client.search(
-            self._name,
-            data=[sought],
-            anns_field=column,
-            filter=expression if isinstance(expression, str) else "",
-            limit=limit,
-            output_fields=[*_CONTENT, self._store.text_key],
-            search_params={"metric_type": self.keyword_metric if sparse else self.metric},
-        )
-        return list(pages[0])
-
-    def _node(self, hit: Hit) -> BaseNode:
-        entity = hit["entity"]
-        return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
-
-    def _ask(self, function: Callable[[MilvusClient], T]) -> T:
+    def call(self, function: Callable[[MilvusClient], T]) -> T:
+        """Call a function with the store's client; load the collection if need be."""
         client = self._store.client
         try:
             try:
@@ -166,48 +122,132 @@ class ForeignSearcher:
             client.load_collection(self._name)  # Milvus Lite opens every collection released
             return function(client)
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            raise meaning(error, str(self._store.uri)) from error
+            raise translate_error(error, str(self._store.uri)) from error
+
+    def compile(self, condition: Condition) -> Prefilter:
+        """Return what Milvus can evaluate of a condition."""
+        return prefilter(condition, columns=frozenset(self.columns))
+
+    def vector_search(
+        self, query: VectorQuery, request: EngineRequest[Prefilter]
+    ) -> FilteredSearch | None:
+        """Return the search for the nearest nodes."""
+        dimension = int(self.columns[self._store.embedding_field]["params"]["dim"])
+        if len(query.embedding) != dimension:
+            raise DimensionMismatchError(
+                f"the query has an embedding of dimension {len(query.embedding)}, the collection "
+                f"{self._name!r} holds {dimension}; ask with the model that it was filled with"
+            )
+        column = self._store.embedding_field
+        return self._search_of(request, list(query.embedding), column, self.metric)
+
+    def keyword_search(
+        self, query: KeywordQuery, request: EngineRequest[Prefilter]
+    ) -> FilteredSearch | None:
+        """Return the search by the store's sparse function; None without terms."""
+        function = self._store.sparse_embedding_function
+        data: object = query.text
+        if isinstance(function, BaseSparseEmbeddingFunction):
+            data = function.encode_queries([query.text])[0]
+        if not query.text.strip() or not data:
+            return None
+        column = self._store.sparse_embedding_field
+        return self._search_of(request, data, column, "BM25" if data is query.text else "IP")
+
+    def pages(
+        self, searches: Sequence[FilteredSearch], limits: Sequence[int], *, with_nodes: bool
+    ) -> Steps[list[list[Hit]]]:
+        """Send each search, again for more hits where too few satisfy its condition."""
+        del with_nodes  # the condition needs them
+        pages: list[list[Hit]] = yield lambda: [
+            self._page(search, limit) for search, limit in zip(searches, limits, strict=True)
+        ]
+        return pages
+
+    def raw_score(self, hit: Hit) -> float:
+        """Return Milvus's score, which it calls a distance."""
+        return float(hit["distance"])
+
+    def candidate(self, hit: Hit, score: float) -> Candidate:
+        """Return the candidate of a hit."""
+        return Candidate(self._node(hit), score)
+
+    def _search_of(
+        self, request: EngineRequest[Prefilter], data: object, column: str, metric: str
+    ) -> FilteredSearch | None:
+        check_top_k_within(request.top_k)
+        compiled = request.filter or Prefilter(expression=True)
+        if compiled.expression is False:
+            return None
+        return FilteredSearch(
+            top_k=request.top_k,
+            score=_SCORES[metric],
+            positive=column != self._store.embedding_field,
+            data=data,
+            column=column,
+            prefilter=compiled,
+            condition=request.query.search.condition,
+        )
+
+    def _page(self, search: FilteredSearch, limit: int) -> list[Hit]:
+        """The best hits that satisfy the condition; raise if more of them may be out of reach."""
+        size = min(limit, MAX_HITS)
+        while True:
+            hits = self._send(search, size)
+            kept = [
+                hit
+                for hit in hits
+                if search.prefilter.exact or matches(search.condition, self._node(hit).metadata)
+            ]
+            if len(kept) >= limit or len(hits) < size:
+                return kept[:limit]
+            if size == MAX_HITS:
+                break
+            size = min(4 * size, MAX_HITS)
+        if len(kept) < search.top_k:
+            raise UnsupportedFilterError(
+                f"of the {len(hits)} nodes that Milvus can filter for {search.condition} too few "
+                "satisfy it, and it returns no more; filter by strings, or open the store by URL "
+                "and index the documents again",
+                "",
+            )
+        return kept
+
+    def _send(self, search: FilteredSearch, limit: int) -> list[Hit]:
+        sparse = self.columns[search.column]["type"] == DataType.SPARSE_FLOAT_VECTOR
+        pages = self.call(
+            lambda client: client.search(
+                self._name,
+                data=[search.data],
+                anns_field=search.column,
+                filter=filter_text(search.prefilter.expression),
+                limit=limit,
+                output_fields=[*_CONTENT, self._store.text_key],
+                search_params={"metric_type": self.keyword_metric if sparse else self.metric},
+            )
+        )
+        return list(pages[0])
+
+    def _node(self, hit: Hit) -> BaseNode:
+        entity = hit["entity"]
+        return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
 
     @property
     def _name(self) -> str:
         return str(self._store.collection_name)
 
 
-def _cosine(score: float) -> float:
-    return min(1.0, max(-1.0, score))
+class LlamaIndexMilvusBackend(UnbatchedSearches):
+    """Searches the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
 
+    The store's ``query`` is not used: it inverts or drops some filters, and lets values break out
+    of them. Milvus evaluates filters by strings; for other filters more nodes may be fetched than
+    are returned, 16,384 at most, and filtered here.
 
-def _negative_root(squared: float) -> float:
-    return -math.sqrt(max(0.0, squared))
-
-
-_SCORES: Final[Mapping[str, Callable[[float], float]]] = {
-    "COSINE": _cosine,
-    "IP": float,
-    "L2": _negative_root,
-    "BM25": abs,
-}
-
-
-_RANGES: Final = {
-    "COSINE": ScoreRange("cosine", -1.0, 1.0),
-    "IP": ScoreRange("dot"),
-    "L2": ScoreRange("negative_distance", None, 0.0),
-}
-
-
-class ForeignBackend(UnbatchedSearches):
-    """Asks the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
-
-    The store's ``query`` is not used: its filters turn into their opposites, are dropped, or let
-    values break out of them. Filters by strings are Milvus's work; for others more nodes may be
-    fetched than are wanted, 16,384 at most, and sorted out here.
-
-    Keyword search is what the store's sparse function makes of it, where the store was made with
-    ``enable_sparse``.
+    Keyword search uses the store's sparse function, if the store was made with ``enable_sparse``.
 
     Args:
-        store: The store; whoever made it closes its clients.
+        store: The store; its owner closes its clients.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
     """
@@ -217,11 +257,11 @@ class ForeignBackend(UnbatchedSearches):
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
         self.store = store
         self.drop_violations = drop_violations
-        self._searcher = ForeignSearcher(store)
+        self._searcher = LlamaIndexSearch(store)
 
     @property
     def features(self) -> EngineFeatures:
-        """What the collection has; async callers wait in threads."""
+        """The searches that the collection has; async callers wait in threads."""
         keyword = self._searcher.keyword_metric
         kind = "bm25" if keyword == "BM25" else "unknown"
         return EngineFeatures(
@@ -230,7 +270,7 @@ class ForeignBackend(UnbatchedSearches):
         )
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nearest nodes to an embedding, by the collection's metric.
+        """Return the nearest nodes to an embedding, by the collection's metric.
 
         Raises:
             UnsupportedModeError: The store was made with ``enable_dense=False``.
@@ -238,26 +278,33 @@ class ForeignBackend(UnbatchedSearches):
         """
         if not self.store.enable_dense:
             raise UnsupportedModeError("the MilvusVectorStore was made with enable_dense=False")
-        return Call(lambda: self._searcher.dense(embedding, search))
+        return self._call(VectorQuery(tuple(embedding), search))
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Nodes that the store's sparse function finds for a text.
+        """Return the nodes that the store's sparse function finds for a text.
 
         Raises:
             UnsupportedModeError: The store was made without ``enable_sparse=True``.
+            UnsupportedFilterError: More nodes may satisfy the condition than Milvus returns.
         """
         if self._searcher.keyword_metric is None:
             raise UnsupportedModeError(
                 "the MilvusVectorStore was made without enable_sparse=True; use BM25Retriever over "
                 "the nodes, or a store opened by URL"
             )
-        return Call(lambda: self._searcher.keyword(text, search))
+        return self._call(KeywordQuery(text, search))
 
     def describe(self) -> Mapping[str, object]:
-        """The engine, and how the collection is set up."""
+        """Return the engine and the collection's configuration."""
         return {
             "engine": self.engine,
             "store": type(self.store).__name__,
             "collection": str(self.store.collection_name),
             "metric": self._searcher.metric,
         }
+
+    def _call(self, query: EngineQuery) -> Call[list[Candidate]]:
+        # Compiled within the call, because a condition's prefilter depends on the columns.
+        searcher = self._searcher
+        call = blocking_call(lambda: searcher.search([searcher.request(query)]))
+        return call.then(lambda rankings: rankings[0])

@@ -1,10 +1,4 @@
-"""Adds nodes to a collection: all of a call are checked first, then they are written in batches.
-
-The terms of our tokenizer, as Milvus's analysers leave them whole.
-
-Milvus Lite has no analyser that cuts at spaces alone: ``c++`` would become ``c``. So terms go in by
-their numbers in hexadecimal, for which every analyser does.
-"""
+"""Adds, reads, counts and deletes nodes; all nodes of a call are checked before the first write."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,105 +10,106 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
-from llama_retrieval_ext.stores.encoding.values import document_key, keyword_text, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
-from llama_retrieval_ext.stores.milvus.collection import PATIENCE, Collection
 from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
-from llama_retrieval_ext.stores.milvus.filters import COLUMNS, Expression, column_value, one_of
-from llama_retrieval_ext.stores.milvus.schema import (
-    DENSE,
+from llama_retrieval_ext.stores.milvus.filters import (
+    COLUMNS,
     DOC,
-    DOC_KEY,
     ID,
-    LONGEST,
-    LONGEST_FIELDS,
-    LONGEST_NAME,
+    Expression,
+    column_value,
+    filter_text,
+    one_of,
+)
+from llama_retrieval_ext.stores.milvus.schema import (
+    BULK_TIMEOUTS,
+    DENSE,
+    MAX_BYTES,
+    MAX_FIELDS_BYTES,
+    MAX_NAME_BYTES,
     NODE,
     TERMS,
-    Manifest,
+    MilvusCollection,
+    MilvusConfig,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Row: TypeAlias = dict[str, Any]  # strings, and one list of numbers
+StoredRow: TypeAlias = Mapping[str, Any]  # as pymilvus has it
 
+# How many bytes a column takes, and its name in messages.
 _LIMITS: Final = {
-    **dict.fromkeys((ID, DOC, NODE, TERMS), LONGEST),
-    **dict.fromkeys(COLUMNS.values(), LONGEST_NAME),
+    ID: (MAX_BYTES, "id"),
+    DOC: (MAX_BYTES, "document's id"),
+    NODE: (MAX_BYTES, "text and metadata"),
+    TERMS: (MAX_BYTES, "terms for keyword search"),
+    **{column: (MAX_NAME_BYTES, key) for key, column in COLUMNS.items()},
 }
-_TOLD: Final = {
-    ID: "id",
-    DOC: "document's id",
-    NODE: "text and metadata",
-    TERMS: "terms for keyword search",
-    **{column: key for key, column in COLUMNS.items()},
-}
+_BATCH: Final = 512
+# Well below the 64 MB that a server takes in one message.
+_BATCH_BYTES: Final = 16 * 2**20
+# Milvus Lite searches unflushed rows in plain Python: 45 ms a thousand.
+_MAX_UNFLUSHED: Final = 256
+_PAGE: Final = 1000
+_LITE_MAX_ROWS: Final = 10**7
 
 
-def rows_of(nodes: Sequence[BaseNode], *, manifest: Manifest, where: str) -> list[Row]:
-    """One row a node.
+def rows_of(nodes: Sequence[BaseNode], *, config: MilvusConfig, where: str) -> list[Row]:
+    """Return one row per node.
 
     Args:
         nodes: At least one.
-        manifest: Of the collection; its dimension is known.
+        config: The collection's, with a dimension.
         where: The collection, for messages.
 
     Raises:
-        ConfigurationError: A node has no embedding or a broken one, has something without a JSON
-            form in its metadata, or is longer than Milvus takes.
-        DimensionMismatchError: A node has an embedding of another dimension.
+        ConfigurationError: A node has no valid embedding, has metadata without a JSON form, or is
+            longer than Milvus takes.
+        DimensionMismatchError: An embedding has another dimension.
     """
     vectors = document_vectors(
-        nodes, dimension=manifest.dimension or 0, distance=manifest.distance, where=where
+        nodes, dimension=config.dimension or 0, distance=config.distance, where=where
     )
-    return [_row(node, vector, manifest) for node, vector in zip(nodes, vectors, strict=True)]
+    return [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
 
 
-def _row(node: BaseNode, vector: list[float], manifest: Manifest) -> Row:
-    text, node_id = keyword_text(node), safe_text(node.node_id)
+def _row(node: BaseNode, vector: list[float], config: MilvusConfig) -> Row:
+    if not node.node_id:
+        raise ConfigurationError("a node has an empty id; Milvus needs one, such as a UUID")
+    text = keyword_text(node)
     strings = {
-        ID: node_id,
-        # What no document is called, where there is none.
+        ID: safe_text(node.node_id),
+        # No document has this id.
         DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: utf8_safe(node_to_text(node)),
-        TERMS: document_terms(text, manifest.tokenizer)
-        if manifest.analyzer is None
+        TERMS: document_terms(text, config.tokenizer)
+        if config.analyzer is None
         else utf8_safe(text),
         **{column: column_value(node.metadata.get(key)) for key, column in COLUMNS.items()},
     }
-    if not node.node_id:
-        raise ConfigurationError("a node has an empty id; Milvus needs one, such as a UUID")
-    for name, value in strings.items():
-        _check(node, _TOLD[name], len(value.encode()), _LIMITS[name])
+    for column, value in strings.items():
+        limit_bytes, name = _LIMITS[column]
+        _check_size(node, name, len(value.encode()), limit_bytes)
     fields = fields_of(node.metadata)
     size_bytes = len(json.dumps(fields, ensure_ascii=False).encode())
-    _check(node, "metadata", size_bytes, LONGEST_FIELDS)
-    return {**strings, **fields, DOC_KEY: document_key(node), DENSE: vector}
+    _check_size(node, "metadata", size_bytes, MAX_FIELDS_BYTES)
+    return {**strings, **fields, DENSE: vector}
 
 
-def _check(node: BaseNode, what: str, size_bytes: int, limit_bytes: int) -> None:
+def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) -> None:
     if size_bytes > limit_bytes:
         raise ConfigurationError(
-            f"node {node.node_id[:100]!r} cannot be stored: its {what} take {size_bytes} bytes, "
+            f"node {node.node_id[:100]!r} cannot be stored: its {name} take {size_bytes} bytes, "
             f"Milvus takes {limit_bytes}; split the text into smaller nodes, or shorten the "
             "metadata"
         )
 
 
-_BATCH: Final = 512
-# Well below the 64 MB that a server takes in one message.
-_BATCH_BYTES: Final = 16 * 2**20
-# Milvus Lite searches rows that were not flushed in plain Python: 45 ms a thousand.
-_UNFLUSHED: Final = 256
+class NodeWriter:
+    """Writes to a collection, which is created with the first nodes."""
 
-
-class Writer:
-    """Writes to a collection.
-
-    Args:
-        collection: The collection; made with the first nodes.
-    """
-
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: MilvusCollection) -> None:
         self._collection = collection
         self._lock = Lock()
         self._unflushed = 0
@@ -123,58 +118,62 @@ class Writer:
         """Add nodes, or replace those with the same id; of several with one id the last counts.
 
         Raises:
-            ConfigurationError: A node has no embedding or a broken one, or cannot be stored;
-                nothing was written.
-            DimensionMismatchError: A node has an embedding of another dimension; nothing was
+            ConfigurationError: A node has no valid embedding, or cannot be stored; nothing was
                 written.
-            StoreUnavailableError: Milvus cannot answer; the batches before stay.
+            DimensionMismatchError: An embedding has another dimension; nothing was written.
+            StoreUnavailableError: Milvus cannot answer; earlier batches stay.
         """
         unique = list({node.node_id: node for node in nodes}.values())
         if not unique:
             return
-        manifest = self._collection.expected(_dimension(unique[0]))
-        rows = rows_of(unique, manifest=manifest, where=self._collection.where)
-        for batch in _batches(rows):
-            self._upsert(batch, manifest)
+        config = self._collection.config_for(len(unique[0].embedding or ()))
+        rows = rows_of(unique, config=config, where=self._collection.where)
+        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
+            self._upsert(batch, config)
         self._flush_if_many(len(rows))
 
     def delete(self, expression: Expression) -> None:
-        """Delete the nodes that match."""
+        """Delete the nodes that match; True deletes nothing."""
         if isinstance(expression, str):
             self._collection.read(
                 lambda client: client.delete(
                     self._collection.name,
                     filter=expression,
-                    timeout=self._timeout_s * PATIENCE,
+                    timeout=self._timeout_s * BULK_TIMEOUTS,
                 ),
                 empty={},
             )
 
     def flush(self) -> None:
-        """Let Milvus Lite write and index what it has only logged; servers do that themselves."""
+        """Let Milvus Lite write and index its log; servers do that by themselves."""
         with self._lock:
             self._unflushed = 0
         if self._collection.connection.is_lite:
             self._collection.read(
                 lambda client: client.flush(
-                    self._collection.name, timeout=self._timeout_s * PATIENCE
+                    self._collection.name, timeout=self._timeout_s * BULK_TIMEOUTS
                 ),
                 empty=None,
             )
 
-    def _upsert(self, rows: list[Row], manifest: Manifest) -> None:
-        name, timeout_s = self._collection.name, self._timeout_s * PATIENCE
-        # An upsert of Milvus Lite keeps dynamic fields of the old row, and with them what filters
-        # found it by; its insert replaces the row. A server's insert would add a second one.
-        if self._collection.connection.is_lite:
-            self._collection.write(lambda client: client.insert(name, rows, timeout_s), manifest)
-        else:
-            self._collection.write(lambda client: client.upsert(name, rows, timeout_s), manifest)
+    def _upsert(self, rows: list[Row], config: MilvusConfig) -> None:
+        collection, timeout_s = self._collection, self._timeout_s * BULK_TIMEOUTS
+        # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
+        # find; its insert replaces the row. A server's insert would add a second one.
+        insert = collection.connection.is_lite
+
+        def write(client: MilvusClient) -> None:
+            send = client.insert if insert else client.upsert
+            send(
+                collection.name, [{**collection.obsolete_values, **row} for row in rows], timeout_s
+            )
+
+        collection.write(write, config)
 
     def _flush_if_many(self, added: int) -> None:
         with self._lock:
             self._unflushed += added
-            many = self._unflushed >= _UNFLUSHED
+            many = self._unflushed >= _MAX_UNFLUSHED
         if many:
             self.flush()
 
@@ -183,51 +182,23 @@ class Writer:
         return self._collection.connection.timeout_s
 
 
-def _dimension(node: BaseNode) -> int:
-    if not node.embedding:
-        raise ConfigurationError(
-            f"node {node.node_id!r} has no embedding; embed the nodes before they are added, as "
-            "VectorStoreIndex and KnowledgeBase do"
-        )
-    return len(node.embedding)
-
-
-def _batches(rows: Sequence[Row]) -> list[list[Row]]:
-    batches: list[list[Row]] = [[]]
-    size_bytes = 0
-    for row in rows:
-        own = _size_bytes(row)
-        if batches[-1] and (len(batches[-1]) == _BATCH or size_bytes + own > _BATCH_BYTES):
-            batches.append([])
-            size_bytes = 0
-        batches[-1].append(row)
-        size_bytes += own
-    return batches
-
-
 def _size_bytes(row: Row) -> int:
     return sum(4 * len(value) for value in row.values())
 
 
-StoredRow: TypeAlias = Mapping[str, Any]  # as pymilvus has it
-
-_PAGE: Final = 1000
-_LITE_MOST: Final = 10**7
-
-
 def matching_nodes(
-    collection: Collection, expression: Expression, *, order: Sequence[str] | None
+    collection: MilvusCollection, expression: Expression, *, order: Sequence[str] | None
 ) -> list[BaseNode]:
-    """Every node that matches, with its embedding.
+    """Return every node that matches, with its embedding.
 
     Args:
-        collection: Where.
-        expression: What they match.
-        order: Node ids in the order wanted; None for ascending ids.
+        collection: The collection.
+        expression: The filter.
+        order: Node ids in the order of the result; None for ascending ids.
     """
     if expression is False:
         return []
-    reader = _Reader(collection, _filter(expression))
+    reader = _Reader(collection, filter_text(expression))
     nothing: list[StoredRow] = []
     rows = collection.read(reader.rows, empty=nothing)
     nodes = {node.node_id: node for node in map(_node, rows)}
@@ -235,16 +206,16 @@ def matching_nodes(
     return [nodes[node_id] for node_id in ids if node_id in nodes]
 
 
-def count_matching(collection: Collection, expression: Expression) -> int:
-    """How many nodes match."""
+def count_matching(collection: MilvusCollection, expression: Expression) -> int:
+    """Return how many nodes match."""
     if expression is False:
         return 0
     answer = collection.read(
         lambda client: client.query(
             collection.name,
-            filter=_filter(expression),
+            filter=filter_text(expression),
             output_fields=["count(*)"],
-            consistency_level="Strong",  # a count that lags behind would be a wrong one
+            consistency_level="Strong",  # an outdated count would be a wrong one
             timeout=collection.connection.timeout_s,
         ),
         empty=[{"count(*)": 0}],
@@ -253,9 +224,9 @@ def count_matching(collection: Collection, expression: Expression) -> int:
 
 
 class _Reader:
-    """Reads all rows that satisfy an expression, page by page."""
+    """Reads all rows that match a filter, page by page."""
 
-    def __init__(self, collection: Collection, filter_: str) -> None:
+    def __init__(self, collection: MilvusCollection, filter_: str) -> None:
         self._collection = collection
         self._filter = filter_
 
@@ -278,12 +249,12 @@ class _Reader:
             pages.close()
 
     def _lite_pages(self, client: MilvusClient) -> Iterator[Sequence[StoredRow]]:
-        # Its answers have no limit but that of a message, and its iterator prints a warning.
-        found = self._query(client, self._filter, [ID], limit=_LITE_MOST)
-        ids = [row[ID] for row in found]
+        # Its answers are limited by message size only, and its iterator prints a warning.
+        rows = self._query(client, self._filter, [ID], limit=_LITE_MAX_ROWS)
+        ids = [row[ID] for row in rows]
         for start in range(0, len(ids), _PAGE):
-            some = one_of(ID, ids[start : start + _PAGE])
-            yield self._query(client, str(some), [NODE, DENSE], limit=_PAGE)
+            page = one_of(ID, ids[start : start + _PAGE])
+            yield self._query(client, filter_text(page), [NODE, DENSE], limit=_PAGE)
 
     def _query(
         self, client: MilvusClient, filter_: str, columns: list[str], *, limit: int
@@ -298,10 +269,6 @@ class _Reader:
         return rows
 
 
-def _filter(expression: Expression) -> str:
-    return expression if isinstance(expression, str) else ""
-
-
 def _node(row: StoredRow) -> BaseNode:
     node = node_from_text(row[NODE])
     node.embedding = [float(value) for value in row[DENSE]]
@@ -309,20 +276,23 @@ def _node(row: StoredRow) -> BaseNode:
 
 
 def document_terms(text: str, tokenizer: Tokenizer) -> str:
-    """The terms of a document, each as often as it occurs.
+    """Return the terms of a document, each as often as it occurs.
+
+    Milvus Lite has no analyser that cuts at spaces alone: ``c++`` would become ``c``. So terms are
+    stored as hexadecimal numbers, which every analyser leaves whole.
 
     Examples:
         >>> len(document_terms("R or C or R", Tokenizer()).split())
         5
 
     """
-    return _written(tokenizer.term_counts(text))
+    return _joined(tokenizer.term_counts(text))
 
 
 def query_terms(text: str, tokenizer: Tokenizer) -> str:
-    """The terms to look for; empty where there is none."""
-    return _written(tokenizer.query_terms(text))
+    """Return the terms of a query in the same form; empty if there are none."""
+    return _joined(tokenizer.query_terms(text))
 
 
-def _written(counts: Mapping[int, int]) -> str:
+def _joined(counts: Mapping[int, int]) -> str:
     return " ".join(f"{term:x}" for term, count in counts.items() for _ in range(count))

@@ -1,4 +1,4 @@
-"""Milvus for `stores.opening`: which is imported without pymilvus, so this is not."""
+"""Opens Milvus stores; imported on first use, because pymilvus is an extra."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,9 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.milvus.schema import MilvusParams
-from llama_retrieval_ext.stores.milvus.url import parsed_address
+from llama_retrieval_ext.stores.milvus.url import parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 try:
@@ -28,7 +29,7 @@ def open_milvus(
     distance: Distance | None = None,
     store_params: Mapping[str, Any] | None = None,
 ) -> MilvusStore:
-    """The store that a URL names.
+    """Open the store that a URL names.
 
     Args:
         url: ``milvus://host:19530/collection``, ``milvuss://`` for TLS, with credentials by
@@ -40,34 +41,34 @@ def open_milvus(
         store_params: The fields of `MilvusParams`.
 
     Raises:
-        ConfigurationError: The URL is not of this form, or a variable is not set.
+        ConfigurationError: The URL has another form, or a variable is not set.
         MissingDependencyError: Milvus Lite is not installed.
         StoreFormatError: The collection was not made by this package.
         StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
             has the file open.
     """
     return MilvusStore(
-        parsed_address(url),
+        parse_address(url),
         tokenizer=tokenizer,
         dim=dim,
         distance=distance,
-        params=MilvusParams.of(store_params or {}),
+        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
     )
 
 
 def is_new(url: str) -> bool:
-    """Whether opening the URL would make files; what is on a server shows when it is opened."""
-    path = parsed_address(url).path
+    """Return whether opening the URL would create files; always False for a server."""
+    path = parse_address(url).path
     return path is not None and not path.exists()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """The backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    """Return the backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
     if type(store).__module__.startswith("llama_index."):
-        # Who has such a store has paid for its import, which nobody else need.
+        # The import is slow; the owner of such a store has made it already.
         from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
-            ForeignBackend,
+            LlamaIndexMilvusBackend,
         )
 
-        return ForeignBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+        return LlamaIndexMilvusBackend(store)  # type: ignore[arg-type]  # of that package there is only one
     return MilvusBackend(store) if isinstance(store, MilvusStore) else None

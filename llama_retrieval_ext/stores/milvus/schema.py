@@ -1,59 +1,90 @@
-"""The columns and indexes of a collection."""
+"""The collection of a store: its config, columns and indexes, and how it is made and loaded."""
+
+# pymilvus declares some results more widely than its blocking client returns them.
+# pyright: reportArgumentType=false, reportAssignmentType=false
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from pymilvus import CollectionSchema, DataType, Function, FunctionType, MilvusClient
+from pymilvus.client.types import LoadState
+from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
-from llama_retrieval_ext.query import TENANT_KEY
-from llama_retrieval_ext.stores.encoding.values import KEY_LENGTH
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, made_with
-from llama_retrieval_ext.stores.milvus.filters import COLUMNS
-from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-# Others it takes without a word, and searches without an index.
-_OF_LITE: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
-_KEPT: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
-
-# With which Milvus can go by documents, as its documentation of grouping searches lists them.
-GROUPING: Final = (
-    "AUTOINDEX",
-    "DISKANN",
-    "FLAT",
-    "HNSW",
-    "HNSW_PQ",
-    "HNSW_PRQ",
-    "HNSW_SQ",
-    "IVF_FLAT",
-    "IVF_SQ8",
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreError,
+    StoreFormatError,
 )
+from llama_retrieval_ext.query import TENANT_KEY
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.config import (
+    ConfigRequest,
+    StoreConfig,
+    format_error,
+    recorded_params,
+)
+from llama_retrieval_ext.stores.milvus.client import MilvusConnection
+from llama_retrieval_ext.stores.milvus.errors import CollectionMissingError, is_released
+from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
+
+T = TypeVar("T")
+
+FORMAT: Final = 3
+PROPERTY: Final = "llama_retrieval_ext"
+# Settings that count when the collection is made. The others are recorded by name.
+_RECORDED: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
+# Milvus Lite takes other types without an error, and then searches without an index.
+_LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
+
+NODE: Final = "node"
+TERMS: Final = "terms"
+DENSE: Final = "dense"
+BM25: Final = "bm25"
+# Columns that older releases made; Milvus cannot drop a column.
+_OBSOLETE: Final = ("doc_key",)
+
+METRICS: Final[Mapping[Distance, str]] = {"cosine": "COSINE", "dot": "IP", "euclid": "L2"}
+# Bytes of UTF-8: of a string, and of all dynamic fields of a node together.
+MAX_BYTES: Final = 65_535
+MAX_FIELDS_BYTES: Final = 65_536
+# For the names of tenants and knowledge bases.
+MAX_NAME_BYTES: Final = 4096
+
+# As every engine of this package weighs terms. Milvus Lite always has k1 = 1.5.
+_BM25: Final = {"bm25_k1": 1.2, "bm25_b": 0.75}
+# Terms are hexadecimal numbers: both analysers cut at spaces; Milvus Lite has only the second.
+_ANALYZER: Final = {"tokenizer": "whitespace"}
+_LITE_ANALYZER: Final = {"tokenizer": "standard"}
+
+# A request that works on a whole collection may take so many times an ordinary one's timeout.
+BULK_TIMEOUTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MilvusParams:
-    """What Milvus can be told beyond what every engine can.
+    """Settings of Milvus beyond those of every engine.
 
-    All but ``search_params`` counts when the collection is made. Of one that is there it must be
-    what it was made with, or be left out.
+    All but ``search_params`` count when the collection is made. For an existing collection they
+    must equal the recorded ones, or be left out.
 
     Attributes:
-        index_type: Of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and others; None
-            for ``AUTOINDEX``, and on Milvus Lite for ``FLAT``, which is exact, and faster there.
-        index_params: Of that index, such as ``{"M": 16, "efConstruction": 200}``.
-        search_params: Of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is raised to the
-            number of hits wanted.
+        index_type: Index of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and
+            others; None for ``AUTOINDEX``, and on Milvus Lite for ``FLAT``, which is exact, and
+            faster there.
+        index_params: Parameters of that index, such as ``{"M": 16, "efConstruction": 200}``.
+        search_params: Parameters of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is
+            raised to the number of hits.
         consistency_level: ``Session``, the default, shows a client what it has written itself;
             ``Strong``, ``Bounded`` and ``Eventually`` are the others.
-        by_tenant: Whether the tenant is the partition key: searches in a tenant's scope then look
-            into one part of the collection only; None for as it is, or no.
-        num_partitions: How many parts that are; None for Milvus's own number.
-        analyzer_params: Milvus's analyser that cuts the text of keyword search instead of this
-            package's tokenizer.
+        by_tenant: Whether the tenant is the partition key: searches in a tenant's scope then read
+            one partition only; None for the recorded value, or False.
+        num_partitions: Number of partitions; None for Milvus's default.
+        analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
     """
 
     index_type: str | None = None
@@ -64,112 +95,58 @@ class MilvusParams:
     num_partitions: int | None = None
     analyzer_params: Mapping[str, Any] | None = None
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """The parameters that a mapping holds.
-
-        Raises:
-            ConfigurationError: It has an unknown key.
-
-        Examples:
-            >>> MilvusParams.of({"index_type": "HNSW"}).index_type
-            'HNSW'
-
-        """
-        known = [each.name for each in fields(cls)]
-        unknown = sorted(set(given).difference(known))
-        if unknown:
-            raise ConfigurationError(
-                f"store_params has {', '.join(unknown)}; for Milvus there are {', '.join(known)}"
-            )
-        return cls(**given)
-
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """What counts when the collection is made, as JSON has it; some is recorded by itself."""
-        return made_with(self, _KEPT)
+        """The settings that are recorded with a new collection."""
+        return recorded_params(self, _RECORDED)
 
     def check_lite(self) -> None:
-        """Nothing, where Milvus Lite can make the index.
-
-        Raises:
-            ConfigurationError: It cannot.
-        """
-        if self.index_type not in (None, *_OF_LITE):
+        """Raise if Milvus Lite has no such index."""
+        if self.index_type not in (None, *_LITE_INDEX_TYPES):
             raise ConfigurationError(
-                f"Milvus Lite has no index_type {self.index_type!r}; it has {', '.join(_OF_LITE)}. "
-                "Leave it out, or use a Milvus server"
+                f"Milvus Lite has no index_type {self.index_type!r}; it has "
+                f"{', '.join(_LITE_INDEX_TYPES)}. Leave it out, or use a Milvus server"
             )
-
-
-FORMAT: Final = 3
-PROPERTY: Final = "llama_retrieval_ext"
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class MilvusConfig(StoreConfig):
     """How a collection is set up.
 
     Attributes:
-        tokenizer: Cuts documents and queries into terms.
-        distance: How embeddings are compared.
-        dimension: Length of the embeddings; None until the collection is made.
-        analyzer: Milvus's own analyser, which does the tokenizer's work; None for the tokenizer.
+        analyzer: Milvus analyser in place of the tokenizer; None for the tokenizer.
         by_tenant: Whether the tenant is the partition key.
-        params: What else Milvus was told when it was made.
     """
 
-    tokenizer: Tokenizer
-    distance: Distance = "cosine"
-    dimension: int | None = None
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
-    params: Mapping[str, Any] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """What is recorded."""
-        data = {
-            "format": FORMAT,
-            "tokenizer": self.tokenizer.to_dict(),
-            "distance": self.distance,
-            "dimension": self.dimension,
-            "analyzer": None if self.analyzer is None else dict(self.analyzer),
-            "by_tenant": self.by_tenant,
-            "params": dict(self.params),
-        }
-        return json.dumps(data)
+        """Return the text that is recorded."""
+        return json.dumps({"format": FORMAT, **self.to_dict()})
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], where: str) -> Self:
-        """What a collection records.
-
-        Args:
-            properties: Of the collection.
-            where: The collection, for messages.
+        """Return the config that a collection records.
 
         Raises:
-            StoreFormatError: The collection is none of ours, or from a newer release.
+            StoreFormatError: The collection was not made by this package, or by a newer release.
         """
         try:
             data = json.loads(properties[PROPERTY])
             if data["format"] == FORMAT:
-                rest = {k: data[k] for k in ("distance", "dimension", "analyzer", "by_tenant")}
-                params = data["params"]
-                return cls(Tokenizer.from_dict(data["tokenizer"]), **rest, params=params)
+                return cls.from_dict(data)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(
                 f"{where} was not made by this package; name another collection, or hand in the "
                 "LlamaIndex MilvusVectorStore that it belongs to"
             ) from error
-        raise StoreFormatError(
-            f"{where} has format {data['format']!r}, this release reads {FORMAT}; install the "
-            "release that wrote it, or index the documents again"
-        )
+        raise format_error(data, where=where, reads=FORMAT, instead="another collection")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedConfig(ConfigRequest):
-    """What the one who opens a store asks for; None takes what is recorded, or the default."""
+class MilvusConfigRequest(ConfigRequest):
+    """The config that a store's opener requests; None takes what is recorded, or the default."""
 
     kept_in: ClassVar[str] = "collection"
     also_called: ClassVar[Mapping[str, str]] = {
@@ -179,66 +156,27 @@ class RequestedConfig(ConfigRequest):
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool | None = None
 
-    @property
-    def fresh(self) -> Manifest:
-        """The manifest of a collection that is made so."""
-        return Manifest(
-            self.tokenizer or Tokenizer(),
-            self.distance or "cosine",
-            self.dimension,
-            self.analyzer,
-            bool(self.by_tenant),
-            dict(self.params or {}),
-        )
 
-    def with_dimension(self, dimension: int) -> Manifest:
-        """The manifest of a new collection for such embeddings, unless others are asked for."""
-        return replace(self.fresh, dimension=self.dimension or dimension)
-
-
-ID: Final = "id"
-DOC: Final = "doc"
-DOC_KEY: Final = "doc_key"
-NODE: Final = "node"
-TERMS: Final = "terms"
-DENSE: Final = "dense"
-BM25: Final = "bm25"
-
-METRICS: Final[Mapping[Distance, str]] = {"cosine": "COSINE", "dot": "IP", "euclid": "L2"}
-# Bytes of UTF-8: of a string, and of all dynamic fields of a node together.
-LONGEST: Final = 65_535
-LONGEST_FIELDS: Final = 65_536
-# Of the names of tenants and knowledge bases.
-LONGEST_NAME: Final = 4096
-
-# As every engine of this package weighs terms. Milvus Lite has k1 = 1.5, whatever it is told.
-_BM25: Final = {"bm25_k1": 1.2, "bm25_b": 0.75}
-# Terms are numbers in hexadecimal: both cut them at spaces, and Milvus Lite has only the second.
-_ANALYZER: Final = {"tokenizer": "whitespace"}
-_LITE_ANALYZER: Final = {"tokenizer": "standard"}
-
-
-def schema_of(manifest: Manifest, *, lite: bool) -> CollectionSchema:
-    """The columns."""
+def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
+    """Return the columns of a collection."""
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
-    schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=LONGEST)
+    schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=MAX_BYTES)
     for key, column in COLUMNS.items():
-        is_partition_key = manifest.by_tenant and key == TENANT_KEY
+        is_partition_key = config.by_tenant and key == TENANT_KEY
         schema.add_field(
-            column, DataType.VARCHAR, max_length=LONGEST_NAME, is_partition_key=is_partition_key
+            column, DataType.VARCHAR, max_length=MAX_NAME_BYTES, is_partition_key=is_partition_key
         )
-    schema.add_field(DOC, DataType.VARCHAR, max_length=LONGEST)
-    schema.add_field(DOC_KEY, DataType.VARCHAR, max_length=KEY_LENGTH)
-    schema.add_field(NODE, DataType.VARCHAR, max_length=LONGEST)
-    analyzer: Mapping[str, Any] = manifest.analyzer or (_LITE_ANALYZER if lite else _ANALYZER)
+    schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
+    schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
+    analyzer: Mapping[str, Any] = config.analyzer or (_LITE_ANALYZER if lite else _ANALYZER)
     schema.add_field(
         TERMS,
         DataType.VARCHAR,
-        max_length=LONGEST,
+        max_length=MAX_BYTES,
         enable_analyzer=True,
         analyzer_params=dict(analyzer),
     )
-    schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=manifest.dimension)
+    schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
     schema.add_field(BM25, DataType.SPARSE_FLOAT_VECTOR)
     schema.add_function(
         Function(
@@ -251,19 +189,203 @@ def schema_of(manifest: Manifest, *, lite: bool) -> CollectionSchema:
     return schema
 
 
-def indexes_of(manifest: Manifest, params: MilvusParams, *, lite: bool) -> IndexParams:
-    """The indexes."""
+def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
+    """Return the indexes of a collection."""
     indexes = MilvusClient.prepare_index_params()
     indexes.add_index(
         DENSE,
         index_type=params.index_type or ("FLAT" if lite else "AUTOINDEX"),
-        metric_type=METRICS[manifest.distance],
+        metric_type=METRICS[config.distance],
         params=dict(params.index_params),
     )
     indexes.add_index(
         BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
     )
-    # Milvus Lite cannot open a collection any more where a crash left half of such an index.
-    for column in () if lite else (*COLUMNS.values(), DOC, DOC_KEY):
+    # A crash that leaves half of such an index makes a collection of Milvus Lite unreadable.
+    for column in () if lite else (*COLUMNS.values(), DOC):
         indexes.add_index(column, index_type="INVERTED")
     return indexes
+
+
+class MilvusCollection:
+    """A collection that may not exist yet: makes, loads, reads, writes and drops it.
+
+    Args:
+        connection: The Milvus.
+        name: The collection's name.
+        request: The config that its opener requests.
+        params: How it is made and searched.
+
+    Raises:
+        StoreFormatError: It was not made by this package.
+        ConfigurationError: It has another tokenizer, distance or setting than requested, or Milvus
+            Lite has no such index.
+        DimensionMismatchError: It has another dimension than requested.
+        StoreUnavailableError: Milvus cannot answer.
+    """
+
+    def __init__(
+        self,
+        connection: MilvusConnection,
+        name: str,
+        *,
+        request: ConfigRequest,
+        params: MilvusParams,
+    ) -> None:
+        if connection.is_lite:
+            params.check_lite()
+        self.connection = connection
+        self.name = name
+        self.params = params
+        self._request = request
+        self._lock = RLock()
+        self._existing: MilvusConfig | None = None
+        self._obsolete: list[str] = []
+        self._new = request.resolve(MilvusConfig(), self.where)
+        self.look_up()
+
+    @property
+    def where(self) -> str:
+        """The collection, for messages."""
+        return f"the collection {self.name!r} at {self.connection.where}"
+
+    @property
+    def index_type(self) -> str:
+        """Index type of the embeddings; ``AUTOINDEX`` is Milvus's own choice."""
+        return str(self.config.params.get("index_type", "AUTOINDEX"))
+
+    @property
+    def config(self) -> MilvusConfig:
+        """The config that is recorded, or will be."""
+        return self._existing or self._new
+
+    @property
+    def obsolete_values(self) -> Mapping[str, str]:
+        """What nodes must have in columns that older releases made, and nothing reads."""
+        return dict.fromkeys(self._obsolete, "")
+
+    def look_up(self) -> MilvusConfig | None:
+        """Read the recorded config, and load the collection; None if it does not exist.
+
+        Raises:
+            StoreFormatError: It was not made by this package.
+            ConfigurationError: It has another tokenizer, distance or setting than requested.
+            DimensionMismatchError: It has another dimension than requested.
+        """
+        with self._lock:
+            self._existing = None
+            description = self.connection.call(self._describe)
+            if description is None:
+                return None
+            config = MilvusConfig.of_properties(description.get("properties", {}), self.where)
+            self._request.check(config, self.where)
+            self._load_if_released()
+            columns = {column["name"] for column in description["fields"]}
+            self._obsolete = sorted(columns.intersection(_OBSOLETE))
+            self._existing = config
+            return config
+
+    def config_for(self, dimension: int) -> MilvusConfig:
+        """Return the config that nodes must fit; a new collection takes this dimension."""
+        new = replace(self._new, dimension=self._new.dimension or dimension)
+        return self._existing or self.look_up() or new
+
+    def create(self, config: MilvusConfig) -> None:
+        """Create the collection unless it exists; raise if it has another dimension."""
+        with self._lock:
+            existing = self._existing or self.look_up() or self._create(config)
+        if existing.dimension != config.dimension:
+            raise DimensionMismatchError(
+                f"{self.where} takes embeddings of dimension {existing.dimension}, got "
+                f"{config.dimension}; use the embedding model that the store was filled with"
+            )
+
+    def read(self, function: Callable[[MilvusClient], T], *, empty: T) -> T:
+        """Call a function on the loaded collection; return `empty` if it does not exist."""
+        if self._existing is None and self.look_up() is None:
+            return empty
+        try:
+            return self.connection.call(lambda client: self._call_loaded(client, function))
+        except CollectionMissingError:
+            self._existing = None
+            return empty
+
+    def write(self, function: Callable[[MilvusClient], object], config: MilvusConfig) -> None:
+        """Call a function on the loaded collection, which is created if it does not exist."""
+        self.create(config)
+        try:
+            self.connection.call(lambda client: self._call_loaded(client, function))
+        except CollectionMissingError:  # dropped meanwhile
+            self._existing = None
+            self.create(config)
+            self.connection.call(function)
+
+    def drop(self) -> None:
+        """Drop the collection, if it exists."""
+        with self._lock:
+            self._existing = None
+            self.connection.call(
+                lambda client: client.drop_collection(self.name, timeout=self._timeout_s)
+            )
+
+    def _create(self, config: MilvusConfig) -> MilvusConfig:
+        try:
+            self.connection.call(lambda client: self._create_now(client, config))
+        except StoreError:
+            existing = self.look_up()  # perhaps another process was faster
+            if existing is None:
+                raise
+            return existing
+        self._existing, self._obsolete = config, []
+        return config
+
+    def _create_now(self, client: MilvusClient, config: MilvusConfig) -> None:
+        lite = self.connection.is_lite
+        timeout_s = self._timeout_s * BULK_TIMEOUTS
+        partitions = self.params.num_partitions
+        options = {"num_partitions": partitions} if config.by_tenant and partitions else {}
+        client.create_collection(
+            self.name,
+            schema=schema_of(config, lite=lite),
+            consistency_level=self.params.consistency_level or "Session",
+            properties={PROPERTY: config.to_text()},
+            timeout=timeout_s,
+            **options,
+        )
+        indexes = indexes_of(config, self.params, lite=lite)
+        # Milvus Lite has made them when it answers, and has no call to wait with.
+        client.create_index(self.name, indexes, timeout=timeout_s, sync=not lite)
+        self._load(client)
+
+    def _describe(self, client: MilvusClient) -> Mapping[str, Any] | None:
+        # Checked first, because pymilvus prints a traceback for a missing collection.
+        if not client.has_collection(self.name, timeout=self._timeout_s):
+            return None
+        described: Mapping[str, Any] = client.describe_collection(
+            self.name, timeout=self._timeout_s
+        )
+        return described
+
+    def _load_if_released(self) -> None:
+        # Milvus Lite opens every collection released, and then refuses each search.
+        state = self.connection.call(
+            lambda client: client.get_load_state(self.name, timeout=self._timeout_s)
+        )
+        if state.get("state") != LoadState.Loaded:
+            self.connection.call(self._load)
+
+    def _load(self, client: MilvusClient) -> None:
+        client.load_collection(self.name, timeout=self._timeout_s * BULK_TIMEOUTS)
+
+    def _call_loaded(self, client: MilvusClient, function: Callable[[MilvusClient], T]) -> T:
+        try:
+            return function(client)
+        except MilvusException as error:
+            if not is_released(error):
+                raise
+        self._load(client)  # released meanwhile
+        return function(client)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self.connection.timeout_s

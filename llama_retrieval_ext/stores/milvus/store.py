@@ -1,55 +1,45 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Self
+from typing import ClassVar, Self
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import VectorStoreQuery
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    EngineFeatures,
-    EngineQuery,
-    ScoreRange,
-    Search,
-)
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.query_modes import Modes
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
-from llama_retrieval_ext.stores.milvus.client import Connection
-from llama_retrieval_ext.stores.milvus.collection import Collection
-from llama_retrieval_ext.stores.milvus.encoding import safe_text
-from llama_retrieval_ext.stores.milvus.filters import Expression, all_of, compiled, one_of
-from llama_retrieval_ext.stores.milvus.nodes import Writer, count_matching, matching_nodes
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.milvus.client import MilvusConnection
+from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
+from llama_retrieval_ext.stores.milvus.nodes import NodeWriter, count_matching, matching_nodes
 from llama_retrieval_ext.stores.milvus.schema import (
-    DOC,
-    ID,
-    Manifest,
+    MilvusCollection,
+    MilvusConfig,
+    MilvusConfigRequest,
     MilvusParams,
-    RequestedConfig,
 )
-from llama_retrieval_ext.stores.milvus.search import MOST, Searcher, Wanted, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, checked_name
+from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
+from llama_retrieval_ext.stores.milvus.url import Address, check_name
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class MilvusStore(EngineStore):
     """A vector store in a collection of Milvus, with keyword search and exact filters.
 
-    LlamaIndex's own ``MilvusVectorStore`` turns some filters into others and lets values break out
-    of them; this one keeps the same nodes in another form. The collection is made when the first
-    nodes are added, and loaded whenever it is not. Threads may share a store.
+    LlamaIndex's own ``MilvusVectorStore`` inverts some filters and lets values break out of them;
+    this one stores the same nodes in another form. The collection is created with the first nodes,
+    and loaded whenever it is not. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     raw, and higher is better. BM25 is Milvus's own function (k1 = 1.2, b = 0.75) over all nodes of
-    the collection, whatever the scope; Milvus Lite has k1 = 1.5, and takes the rarity of terms from
-    each of its data files alone. A node may have 65,535 bytes of text and metadata, and as many of
-    terms (some 7,000).
+    the collection, whatever the scope; Milvus Lite has k1 = 1.5, and measures the rarity of terms
+    on each of its data files alone. A node may have 65,535 bytes of text and metadata, and as many
+    of terms (some 7,000).
 
     Args:
         address: Where the collection is; `open_milvus` makes one of a URL.
@@ -64,12 +54,14 @@ class MilvusStore(EngineStore):
         StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
             has the file open.
         ConfigurationError: The collection has another tokenizer, distance or setting.
-        DimensionMismatchError: It has another dimension.
+        DimensionMismatchError: The collection has another dimension.
     """
 
-    _connection: Connection = PrivateAttr()
-    _collection: Collection = PrivateAttr()
-    _writer: Writer = PrivateAttr()
+    title: ClassVar[str] = "Milvus"
+
+    _connection: MilvusConnection = PrivateAttr()
+    _collection: MilvusCollection = PrivateAttr()
+    _writer: NodeWriter = PrivateAttr()
 
     def __init__(
         self,
@@ -82,23 +74,18 @@ class MilvusStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or MilvusParams()
-        asked = RequestedConfig(
-            tokenizer,
-            distance,
-            dim,
-            params.recorded,
-            params.analyzer_params,
-            params.by_tenant,
+        request = MilvusConfigRequest(
+            tokenizer, distance, dim, params.recorded, params.analyzer_params, params.by_tenant
         )
-        self._connection = Connection(address)
+        self._connection = MilvusConnection(address)
         try:
-            self._collection = Collection(
-                self._connection, address.collection, asked=asked, params=params
+            self._collection = MilvusCollection(
+                self._connection, address.collection, request=request, params=params
             )
         except BaseException:
             self._connection.close()
             raise
-        self._writer = Writer(self._collection)
+        self._writer = NodeWriter(self._collection)
 
     @property
     def client(self) -> MilvusClient:
@@ -106,16 +93,16 @@ class MilvusStore(EngineStore):
         return self._connection.client
 
     @property
-    def searcher(self) -> Searcher:
-        """Asks the engine directly, as the backend does."""
-        return Searcher(self._collection)
+    def searcher(self) -> MilvusSearch:
+        """The engine's searches."""
+        return MilvusSearch(self._collection)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Nothing that had to be called: what was added is kept. Milvus Lite indexes the rest."""
+        """Let Milvus Lite index what `add` has already made durable; a no-op on servers."""
         self._writer.flush()
 
     def beside(self, suffix: str) -> Self:
-        """A store of records that are read by id, in a collection of its own, over this client.
+        """Return a store of records that are read by id, in its own collection, over this client.
 
         Args:
             suffix: What its collection's name has more than this one's.
@@ -125,15 +112,15 @@ class MilvusStore(EngineStore):
             StoreFormatError: That collection was not made by this package.
             StoreUnavailableError: Milvus cannot answer.
         """
-        collection = Collection(
+        collection = MilvusCollection(
             self._connection,
-            checked_name(f"{self._collection.name}{suffix}"),
-            asked=RequestedConfig(),
-            # Also what another client has just written is seen.
+            check_name(f"{self._collection.name}{suffix}"),
+            request=MilvusConfigRequest(),
+            # Strong, to read what another client has just written.
             params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
         )
         other = self.model_copy()  # closing either closes both
-        other._collection, other._writer = collection, Writer(collection)  # noqa: SLF001 - own class
+        other._collection, other._writer = collection, NodeWriter(collection)  # noqa: SLF001 - own class
         return other
 
     def records(
@@ -147,59 +134,45 @@ class MilvusStore(EngineStore):
         self._connection.close()
 
     @property
-    def _setup(self) -> Manifest:
-        return self._collection.manifest
+    def _config(self) -> MilvusConfig:
+        return self._collection.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         return {
             "place": self._connection.where,
             "collection": self._collection.name,
             "nodes": self.count(),
         }
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
+    def _compile_target(self, target: Target) -> Expression:
+        return compile_target(target)
+
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
         return Call(lambda: self._writer.add(nodes))
 
-    def _deleted(self, target: Target) -> Call[None]:
-        return Call(lambda: self._writer.delete(expression_for(target)))
+    def _delete(self, target: Target) -> Call[None]:
+        return Call(lambda: self._writer.delete(compile_target(target)))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         return Call(
-            lambda: matching_nodes(self._collection, expression_for(target), order=target.node_ids)
+            lambda: matching_nodes(self._collection, compile_target(target), order=target.node_ids)
         )
 
-    def _counted(self, target: Target) -> Call[int]:
-        return Call(lambda: count_matching(self._collection, expression_for(target)))
+    def _count(self, target: Target) -> Call[int]:
+        return Call(lambda: count_matching(self._collection, compile_target(target)))
 
-    def _cleared(self) -> Call[None]:
+    def _clear(self) -> Call[None]:
         return Call(self._collection.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        modes = Modes(
-            engine="Milvus",
-            searcher=self.searcher,
-            compiled=expression_for,
-            wanted=Wanted,
-            call=Call,
-        )
-        return modes.found(query, options)
 
+class MilvusBackend(EngineBackend[MilvusStore]):
+    """Vector and keyword search of a `MilvusStore`, and Milvus's fusion of both.
 
-SCORES: Final[Mapping[Distance, ScoreRange]] = {
-    "cosine": ScoreRange("cosine", -1.0, 1.0),
-    "dot": ScoreRange("dot"),
-    "euclid": ScoreRange("negative_distance", None, 0.0),
-}
-
-
-class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
-    """Asks a `MilvusStore` for nearest nodes, for keywords, or for what it makes of both.
-
-    There is no request for both that keeps their scores: ``hybrid_search`` returns fused ones only,
-    so that no hit can say what either search gave to it.
+    There is no request for both that keeps their scores: ``hybrid_search`` returns fused scores
+    only, so that no hit can show the score of either search.
 
     Args:
-        store: The store; whoever opened it closes it.
+        store: The store; the caller closes it.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
     """
@@ -209,52 +182,19 @@ class MilvusBackend(EngineBackend[MilvusStore, Wanted]):
     @property
     def features(self) -> EngineFeatures:
         """Vector and keyword search; async callers wait in threads."""
-        dense = SCORES[self.store.distance]
+        dense = SCORE_RANGES[self.store.distance]
         return EngineFeatures(
             dense=dense,
-            keyword=ScoreRange("bm25", 0.0),
-            grouping=self.store.searcher.groups,
-            most_hits=MOST,
+            keyword=BM25_RANGE,
+            most_hits=MAX_HITS,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
-            mmr=self._has_mmr,
         )
 
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        """The best nodes of the best documents, best first.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(asked.search), self._searcher
-        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
-
     @property
-    def _searcher(self) -> Searcher:
+    def searcher(self) -> MilvusSearch:
+        """The engine's searches."""
         return self.store.searcher
 
-    def _wanted(self, search: Search) -> Wanted:
-        condition = search.condition
-        return Wanted(search.top_k, True if condition is None else compiled(condition))
-
-
-def expression_for(target: Target) -> Expression:
-    """The expression for the nodes that are meant; True for every node.
-
-    Raises:
-        InvalidFilterError: The filters cannot mean anything.
-        UnsupportedFilterError: The engine cannot evaluate them.
-
-    Examples:
-        >>> expression_for(Target(doc_ids=["leave.md"]))
-        '(doc == "leave.md")'
-
-    """
-    parts: list[Expression] = []
-    if target.node_ids is not None:
-        parts.append(one_of(ID, [safe_text(node_id) for node_id in target.node_ids]))
-    if target.doc_ids is not None:
-        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids]))
-    condition = target.condition
-    if condition is not None:
-        parts.append(compiled(condition))
-    return all_of(parts)
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
+        return {"engine": self.engine, **self.store.describe()}

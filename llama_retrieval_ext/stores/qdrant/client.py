@@ -1,13 +1,13 @@
-"""`Connection`: the clients of one store, asked by threads or on an event loop alike."""
+"""`Connection`: the clients of one store, for threads and event loops alike."""
 
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, finalize
 
@@ -15,35 +15,22 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
 from qdrant_client.local.qdrant_local import QdrantLocal
 
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
 from llama_retrieval_ext.stores.qdrant.errors import meaning
 from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
-
-T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Call a method of the client; the talk gets what it returns, or its error as one of ours.
+    """Call a method of the client; the steps get its result, or its error as one of ours.
 
     Attributes:
         method: Its name, the same for the sync and the async client.
-        arguments: What it is called with, by name.
+        arguments: Its arguments, by name.
     """
 
     method: str
     arguments: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Compute something that takes a while; the talk gets the result."""
-
-    function: Callable[[], Any]  # whatever it computes
-
-
-# What a request answers depends on the method, which a generator's send type cannot say.
-Talk: TypeAlias = Generator[Request | Work, Any, T_co]
 
 
 T = TypeVar("T")
@@ -54,7 +41,7 @@ _locks_lock: Final = RLock()
 
 
 class Connection:
-    """Carries out talks with a Qdrant.
+    """Runs steps against a Qdrant: each step is a `Request`, or a function that takes a while.
 
     Args:
         client: The sync client; None where there is only an async one.
@@ -68,10 +55,6 @@ class Connection:
         self.where = where
         inner = getattr(client if client is not None else aclient, "_client", None)
         self.is_local = isinstance(inner, QdrantLocal | AsyncQdrantLocal)
-        # Local mode multiplies matrices, whose last digits depend on where in memory they lie.
-        self.grain = 1e-6 if self.is_local else 0.0
-        # There a question costs the same whatever its limit.
-        self.slack = 50 if self.is_local else 0
         self.real_async = aclient is not None and not self.is_local
         self._client = client
         self._aclient = aclient
@@ -79,87 +62,73 @@ class Connection:
         self._by_loop = LoopClients(lambda: AsyncQdrantClient(**_options(aclient)))
 
     def named(self, where: str) -> "Connection":
-        """The same clients, for another store."""
+        """Return a connection of the same clients, for another store."""
         return Connection(self._client, self._aclient, where=where)
 
-    def call(self, talk: Callable[[], Talk[T]]) -> Call[T]:
-        """What a plan yields to have a talk carried out."""
-        coroutine = (lambda: self.aask(talk())) if self.real_async else None
-        return Call(lambda: self.ask(talk()), coroutine)
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        coroutine = (lambda: self.arun(steps())) if self.real_async else None
+        return Call(lambda: self.run(steps()), coroutine)
 
-    def ask(self, talk: Talk[T]) -> T:
-        """Carry out a talk; blocks."""
-        try:
-            wanted = next(talk)
-            while True:
-                try:
-                    answer = self._answer(wanted)
-                except Exception as error:  # noqa: BLE001 - the talk decides what it means
-                    wanted = talk.throw(self._meant(error))
-                else:
-                    wanted = talk.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+    def run(self, steps: Steps[T]) -> T:
+        """Run steps; blocks."""
+        return run_steps(steps, self._perform)
 
-    async def aask(self, talk: Talk[T]) -> T:
-        """Carry out a talk on the running event loop, which it never blocks."""
+    async def arun(self, steps: Steps[T]) -> T:
+        """Run steps on the running event loop, which it never blocks."""
         if not self.real_async:
-            return await asyncio.to_thread(self.ask, talk)
-        try:
-            wanted = next(talk)
-            while True:
-                try:
-                    answer = await self._aanswer(wanted)
-                except Exception as error:  # noqa: BLE001 - the talk decides what it means
-                    wanted = talk.throw(self._meant(error))
-                else:
-                    wanted = talk.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # Any in every generator
+            return await asyncio.to_thread(self.run, steps)
+        return await arun_steps(steps, self._aperform)
 
     def close_async(self) -> None:
         """Close the clients of event loops."""
         self._by_loop.close()
 
-    def _answer(self, wanted: Request | Work) -> object:
-        if isinstance(wanted, Work):
-            return wanted.function()
-        if self._lock is None:
-            return _called(self._sync_client(), wanted)
-        with self._lock:
-            if self._client is not None:
-                return _called(self._client, wanted)
-            return _finished(_called(self._aclient, wanted))
+    def _perform(self, step: Request | Callable[[], object]) -> object:
+        if not isinstance(step, Request):
+            return step()
+        with self._clear_errors():
+            if self._lock is None:
+                return _send(self._sync_client(), step)
+            with self._lock:
+                if self._client is not None:
+                    return _send(self._client, step)
+                return _finish(_send(self._aclient, step))
 
-    async def _aanswer(self, wanted: Request | Work) -> object:
-        if isinstance(wanted, Work):
-            return await asyncio.to_thread(wanted.function)
-        return await _called(await self._by_loop.of_this_loop(), wanted)
+    async def _aperform(self, step: Request | Callable[[], object]) -> object:
+        if not isinstance(step, Request):
+            return await asyncio.to_thread(step)
+        with self._clear_errors():
+            return await _send(await self._by_loop.of_this_loop(), step)
 
     def _sync_client(self) -> QdrantClient:
         if self._client is None:
             self._client = QdrantClient(**_options(self._aclient))
-            finalize(self, self._client.close)  # who has made the other does not know of this one
+            finalize(self, self._client.close)  # the owner of the other does not know of this one
         return self._client
 
-    def _meant(self, error: Exception) -> Exception:
-        meant = meaning(error, self.where)
-        if meant is not error:
-            meant.__cause__ = error
-        return meant
+    @contextmanager
+    def _clear_errors(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            meant = meaning(error, self.where)
+            if meant is error:
+                raise
+            raise meant from error
 
 
 def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
     options: dict[str, Any] = client.init_options if client is not None else {}
-    # Whoever made the client has been told about the server's version.
+    # The other client has checked the server's version.
     return {**options, "check_compatibility": False}
 
 
-def _called(client: object, request: Request) -> Any:  # noqa: ANN401 - as the method says
+def _send(client: object, request: Request) -> Any:  # noqa: ANN401 - as the method says
     return getattr(client, request.method)(**request.arguments)
 
 
-def _finished(coroutine: Coroutine[None, None, T]) -> T:
+def _finish(coroutine: Coroutine[None, None, T]) -> T:
     """The result of a coroutine of local mode, which never waits for anything."""
     try:
         coroutine.send(None)
@@ -224,13 +193,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=local_clients.forget)
 
 
-def connected(address: Address) -> tuple[Connection, QdrantClient, Callable[[], None]]:
-    """A connection to an address, its sync client, and what closes it.
-
-    Raises:
-        ConfigurationError: The environment variable for the key is not set.
-        StoreUnavailableError: Another process has the directory open.
-    """
+def connect(address: Address) -> tuple[Connection, QdrantClient, Callable[[], None]]:
+    """Return a connection to an address, its sync client, and a function that closes it."""
     where = str(address)
     try:
         client, close = _local(address.path) if address.path is not None else _remote(address)

@@ -1,4 +1,4 @@
-"""`Collection`: one of ours on a Qdrant, made when the first nodes come."""
+"""`QdrantCollection`: a collection of this package, created when the first nodes are added."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,27 +12,28 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
     UnsupportedFilterError,
 )
+from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
-from llama_retrieval_ext.stores.qdrant.client import Connection, Request, Talk
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
+from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
-from llama_retrieval_ext.stores.qdrant.params import (
+from llama_retrieval_ext.stores.qdrant.schema import (
     DISTANCES,
     SCOPE_FIELDS,
     Field,
     StoreParams,
     as_metadata,
     fields_to_index,
-    recorded,
+    recorded_config,
 )
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 from llama_retrieval_ext.stores.qdrant_common.points import Payload
 
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
 _WITHIN_TEXT: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
-# The first where a collection keeps what it was made with, and where a fusion by rank takes its
-# constant; the other fusions are older.
+# The first with collection metadata and a constant for fusion by rank; other fusions are older.
 _OLDEST: Final = (1, 16)
 
 
@@ -50,7 +51,7 @@ class Version:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The version that a text such as ``1.20.0`` begins with; 0.0 where it is none."""
+        """Parse a text such as ``1.20.0``; 0.0 where it is no version."""
         major, _, rest = text.partition(".")
         minor = rest.partition(".")[0]
         numbers = major.isdecimal() and minor.isdecimal()
@@ -58,12 +59,12 @@ class Version:
 
     @property
     def measures_rarity_in_scope(self) -> bool:
-        """Whether IDF can be taken over what a filter selects; older ones ignore being asked."""
+        """Whether IDF can be measured on a filtered corpus; older ones ignore the parameter."""
         return (self.major, self.minor) >= _IDF_CORPUS
 
     @property
     def fuses(self) -> bool:
-        """Whether it fuses as we do, for all that is known."""
+        """Whether its fusions compute our formulas."""
         return (self.major, self.minor) >= _OLDEST
 
     @property
@@ -74,14 +75,7 @@ class Version:
         return EVERY_OPERATOR - _WITHIN_TEXT
 
     def check_server(self, where: str) -> None:
-        """Nothing, unless collections of ours cannot be kept there.
-
-        Args:
-            where: The server, as it may be shown.
-
-        Raises:
-            ConfigurationError: It is too old.
-        """
+        """Raise `ConfigurationError` if the server is too old for this package."""
         if (0, 0) < (self.major, self.minor) < _OLDEST:
             raise ConfigurationError(
                 f"the Qdrant of {where} is {self.major}.{self.minor}, and must be 1.16 or newer, "
@@ -90,11 +84,7 @@ class Version:
             )
 
     def check(self, clause: Clause) -> None:
-        """Nothing, where it can evaluate the clause.
-
-        Raises:
-            UnsupportedFilterError: It searches in a text, which is new.
-        """
+        """Raise `UnsupportedFilterError` if the server cannot evaluate the clause."""
         if (self.major, self.minor) < _SUBSTRINGS and _searches_in_text(clause):
             raise UnsupportedFilterError(
                 f"TEXT_MATCH needs Qdrant 1.20, this is {self.major}.{self.minor}: older ones "
@@ -103,12 +93,8 @@ class Version:
             )
 
 
-def asked_version() -> Talk[Version]:
-    """The version of what is connected; 0.0 where it does not say.
-
-    Raises:
-        StoreUnavailableError: It cannot be reached.
-    """
+def server_version() -> Steps[Version]:
+    """Return the server's version; 0.0 if it does not report one."""
     try:
         info = yield Request("info", {})
     except StoreUnavailableError:
@@ -128,114 +114,104 @@ T = TypeVar("T")
 _UNKNOWN: Final = Version(0, 0)
 
 
-class Collection:
-    """What is known of a collection, and what changes it as a whole.
+class QdrantCollection:
+    """The state of a collection, and the steps that change it as a whole.
 
     Args:
-        name: The collection's.
-        connection: Where it is.
-        settings: What the one who opened it asks for.
-        params: What the engine is to be told.
+        name: Its name.
+        connection: The clients.
+        request: The config that the opener requests.
+        params: Settings for the engine.
 
     Attributes:
-        manifest: How it is set up, or would be; without a dimension while it does not exist.
+        config: How it is or would be set up; without a dimension while it does not exist.
         version: Of the engine.
     """
 
     def __init__(
-        self, name: str, connection: Connection, *, settings: Settings, params: StoreParams
+        self, name: str, connection: Connection, *, request: ConfigRequest, params: StoreParams
     ) -> None:
         self.name = name
         self.where = connection.where
-        self.is_local = connection.is_local
-        self.grain = connection.grain
-        self.slack = connection.slack
+        self.connection = connection
         self.params = params
-        self.manifest = settings.applied(None, self.where)
+        self.config = request.resolve(QdrantConfig(), self.where)
         self.version = _UNKNOWN
-        self._settings = settings
+        self._request = request
         self._indexed: set[str] = set()
         self._exists = False
 
-    def opened(self) -> Talk[None]:
-        """Look what there is.
-
-        Raises:
-            StoreUnavailableError: It cannot be reached.
-            StoreFormatError: It holds something else, or is from a newer release.
-            ConfigurationError: The server is too old, or it has another tokenizer or distance
-                than asked for.
-            DimensionMismatchError: It has another dimension than asked for.
-        """
-        self.version = yield from asked_version()
+    def open(self) -> Steps[None]:
+        """Check the server's version, and the collection if it exists."""
+        self.version = yield from server_version()
         self.version.check_server(self.where)
-        yield from self.looked_at()
+        yield from self.look_up()
 
-    def looked_at(self) -> Talk[Manifest | None]:
-        """How it is set up, asked anew unless it is known to exist; None if it does not."""
+    def look_up(self) -> Steps[QdrantConfig | None]:
+        """Return the config, requested anew unless known to exist; None if it does not."""
         if not self._exists:
             try:
                 info = yield Request("get_collection", {"collection_name": self.name})
             except CollectionMissingError:
                 self.forget()
                 return None
-            found = recorded(info, self.where)
-            self.manifest = self._settings.applied(found, self.where)
+            found = recorded_config(info, self.where)
+            self.config = self._request.resolve(found, self.where)
             self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
             self._exists = True
-        return self.manifest
+        return self.config
 
-    def established(self, *, dimension: int, average_length: float) -> Talk[Manifest]:
-        """How it is set up; it is made if it does not exist."""
-        known = yield from self.looked_at()
+    def create(self, *, dimension: int, average_length: float) -> Steps[QdrantConfig]:
+        """Return the config; create the collection if it does not exist."""
+        known = yield from self.look_up()
         if known is not None:
             return known
-        made = replace(self.manifest, dimension=dimension, average_length=average_length)
-        creation = self.params.creation(dimension=dimension, distance=DISTANCES[made.distance])
-        metadata = as_metadata(made)
+        config = replace(self.config, dimension=dimension, average_length=average_length)
+        creation = self.params.creation(dimension=dimension, distance=DISTANCES[config.distance])
+        metadata = as_metadata(config)
         try:
             yield Request(
                 "create_collection",
                 {"collection_name": self.name, "metadata": metadata, **creation},
             )
         except (StoreError, ValueError):
-            known = yield from self.looked_at()
-            if known is not None:  # somebody else was faster
+            known = yield from self.look_up()
+            if known is not None:  # another process was faster
                 return known
             raise
-        self.manifest, self._exists = made, True
+        self.config, self._exists = config, True
         yield from self._make_indexes(SCOPE_FIELDS)
-        return made
+        return config
 
-    def indexed(self, payloads: Sequence[Payload]) -> Talk[None]:
-        """Make indexes for the fields that these payloads are the first to have."""
+    def add_indexes(self, payloads: Sequence[Payload]) -> Steps[None]:
+        """Create indexes for the fields of payloads that have none."""
         yield from self._make_indexes(fields_to_index(payloads, self._indexed))
 
-    def dropped(self) -> Talk[None]:
-        """Remove it with all that is in it; what comes next may have another dimension."""
+    def drop(self) -> Steps[None]:
+        """Delete the collection; the next one may have another dimension."""
         yield Request("delete_collection", {"collection_name": self.name})
         self.forget()
 
     def forget(self) -> None:
-        """It does not exist, or not any more."""
-        self.manifest = self._settings.applied(None, self.where)
+        """Reset the state to that of a collection that does not exist."""
+        self.config = self._request.resolve(QdrantConfig(), self.where)
         self._indexed = set()
         self._exists = False
 
-    def if_there(self, talk: Callable[[], Talk[T]], *, empty: T) -> Talk[T]:
-        """What a talk about it gives; where it does not exist, what it would give if empty."""
-        if (yield from self.looked_at()) is None:
+    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
+        """Run steps against the collection; return `empty` if it does not exist."""
+        if (yield from self.look_up()) is None:
             return empty
         try:
-            return (yield from talk())
+            return (yield from steps())
         except CollectionMissingError:
             self.forget()
             return empty
 
-    def _make_indexes(self, fields: Sequence[Field]) -> Talk[None]:
+    def _make_indexes(self, fields: Sequence[Field]) -> Steps[None]:
         for field in fields:
             self._indexed.add(field.name)
-            if not self.is_local:  # which searches without indexes, and warns of every one
+            if not self.connection.is_local:  # local mode warns of each
                 yield Request(
                     "create_payload_index",
                     {

@@ -1,4 +1,4 @@
-"""What the errors of Qdrant's client mean: they are many, and differ by how it is connected."""
+"""Errors of Qdrant's client as ours; they differ by the kind of connection."""
 
 import sqlite3
 from typing import Final
@@ -27,16 +27,11 @@ _RPC_AWAY: Final = {
 
 
 class CollectionMissingError(StoreError):
-    """There is no such collection: nothing was added yet, or somebody removed it."""
+    """There is no such collection: nothing was added yet, or it was removed."""
 
 
 def meaning(error: Exception, where: str) -> Exception:
-    """The error of ours for one of the client's; one that is not the client's as it is.
-
-    Args:
-        error: What the client raised.
-        where: The store, as it may be shown.
-    """
+    """Return our error for one of the client's; any other unchanged."""
     if isinstance(error, UnexpectedResponse):
         return _of_status(error, where)
     if isinstance(error, ResponseHandlingException):
@@ -52,7 +47,7 @@ def meaning(error: Exception, where: str) -> Exception:
 
 
 def refused_credentials(where: str) -> StoreUnavailableError:
-    """The error for a server that does not let us in."""
+    """Return the error for refused credentials."""
     return StoreUnavailableError(
         f"{where} refused the credentials; name the environment variable that holds the right key: "
         "?api_key_env=NAME"

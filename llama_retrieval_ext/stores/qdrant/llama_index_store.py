@@ -1,8 +1,8 @@
-"""Searches of a collection that LlamaIndex's `QdrantVectorStore` made."""
+"""The adapter of LlamaIndex's `QdrantVectorStore`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeVar
 
 from llama_index.core.schema import BaseNode
@@ -12,32 +12,40 @@ from llama_index.vector_stores.qdrant.utils import SparseEncoderCallable
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import StoreUnavailableError, UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.encoding.vectors import query_vector
+from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.stores.encoding.vectors import (
+    SCORE_RANGES,
+    SCORES,
+    ScoreRange,
+    query_vector,
+)
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
     EngineQuery,
-    ScoreRange,
-    Search,
+    KeywordQuery,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.qdrant.client import Connection, Request, Talk, Work
-from llama_retrieval_ext.stores.qdrant.collection import Version, asked_version
-from llama_retrieval_ext.stores.qdrant.distances import Layout, layout_of, range_of, score_of
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.qdrant.client import Connection, Request
+from llama_retrieval_ext.stores.qdrant.collection import Version, server_version
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
-from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
-from llama_retrieval_ext.stores.qdrant.search import Asker, Question
+from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES, Layout, layout_of
+from llama_retrieval_ext.stores.qdrant.search import PointSearch, QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
+
+T = TypeVar("T")
 
 _OLD_SPARSE: Final = "text-sparse"
 _CONTENT: Final = "_node_content"
 _ID_FIRST: Final = '{"id_": "'
 
 
-class ForeignStore:
-    """What has to be known of such a store to ask its client directly.
+class LlamaIndexCollection:
+    """The collection of such a store, and what its settings say.
 
     Args:
         store: LlamaIndex's store. Some of it has no public name.
@@ -45,42 +53,40 @@ class ForeignStore:
 
     def __init__(self, store: QdrantVectorStore) -> None:
         client, aclient = store._client, store._aclient  # noqa: SLF001 - LlamaIndex keeps them so
-        self.where = f"the collection {store.collection_name!r} of LlamaIndex's QdrantVectorStore"
+        self.name = store.collection_name
+        self.where = f"the collection {self.name!r} of LlamaIndex's QdrantVectorStore"
         self.connection = Connection(client, aclient, where=self.where)
         self.version = Version(0, 0)
         self._store = store
         self._layout: Layout | None = None
 
     @property
-    def collection(self) -> str:
-        """The collection's name."""
-        return self._store.collection_name
+    def layout(self) -> Layout:
+        """The vectors of the collection, once `look_up` has found it."""
+        if self._layout is None:
+            raise CollectionMissingError(f"{self.where} does not exist")
+        return self._layout
 
     @property
     def has_keywords(self) -> bool:
-        """Whether there is, or will be, what a text can be compared with, and what encodes it."""
+        """Whether there are, or will be, sparse vectors and a function that encodes queries."""
         encodes = self._store.enable_hybrid and self._encoder is not None
         return encodes and (self._layout is None or self._layout.sparse is not None)
 
     @property
     def expected_distance(self) -> models.Distance:
-        """How embeddings are compared, or will be in the collection that the store would make."""
+        """The distance of the collection, or of the one that the store would make."""
         if self._layout is not None:
             return self._layout.distance
         config = self._store._dense_config  # noqa: SLF001 - it has no public name
         return models.Distance.COSINE if config is None else config.distance
 
-    def layout(self) -> Talk[Layout | None]:
-        """The collection's vectors; None while it does not exist.
-
-        Raises:
-            StoreUnavailableError: The server cannot be reached.
-            StoreFormatError: It has not the vectors that the store is set up for.
-        """
+    def look_up(self) -> Steps[Layout | None]:
+        """Return the layout, or None while the collection does not exist."""
         if self._layout is None:
-            self.version = yield from asked_version()
+            self.version = yield from server_version()
             try:
-                info = yield Request("get_collection", {"collection_name": self.collection})
+                info = yield Request("get_collection", {"collection_name": self.name})
             except CollectionMissingError:
                 return None
             self._layout = layout_of(
@@ -92,17 +98,22 @@ class ForeignStore:
         return self._layout
 
     def forget(self) -> None:
-        """The collection does not exist any more."""
+        """Reset the state to that of a collection that does not exist."""
         self._layout = None
 
-    def encoded(self, text: str) -> Talk[models.SparseVector]:
-        """The sparse vector of a query, by the store's own function; it may take its time."""
+    def encode(self, text: str) -> Steps[models.SparseVector]:
+        """Return the sparse vector of a query, by the store's own function, which may be slow."""
+        if self.layout.sparse is None:
+            raise UnsupportedModeError(
+                f"{self.where} has no sparse vectors; make a new collection with "
+                "enable_hybrid=True, or open one by URL"
+            )
         encode = self._encoder
-        indices, values = (yield Work(lambda: encode([text]))) if encode else ([[]], [[]])
+        indices, values = (yield lambda: encode([text])) if encode else ([[]], [[]])
         return models.SparseVector(indices=list(indices[0]), values=list(values[0]))
 
-    def read(self, point: models.ScoredPoint, score: float) -> Candidate:
-        """The node of a point, made when it is looked at."""
+    def candidate(self, point: models.ScoredPoint, score: float) -> Candidate:
+        """Return the candidate of a point, whose node is made on first access."""
         return Candidate.later(self._node_id(point), score, lambda: self._node(point))
 
     @property
@@ -125,170 +136,113 @@ class ForeignStore:
         return nodes[0]
 
 
-T = TypeVar("T")
+class LlamaIndexSearch(QdrantSearch):
+    """Searches of a collection that LlamaIndex's store created.
 
-
-@dataclass(frozen=True, slots=True)
-class FlatWanted:
-    """What a search is told besides what to look for, as clauses on LlamaIndex's payload.
-
-    Attributes:
-        top_k: How many to return, at least 1.
-        clause: What each must match; None for everything.
-        corpus: The nodes that the rarity of terms is measured on; None for all.
+    Args:
+        source: The store's collection.
     """
 
-    top_k: int
-    clause: Clause | None
-    corpus: Clause | None
+    def __init__(self, source: LlamaIndexCollection) -> None:
+        super().__init__(source.name, source.connection, payload=True)
+        self._source = source
+
+    @property
+    def version(self) -> Version:
+        """The server's version."""
+        return self._source.version
+
+    def compile(self, condition: Condition) -> Clause:
+        """Return the clause of a condition on LlamaIndex's payload."""
+        return flat_clause_of(condition)
+
+    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
+        """Run steps; return `empty` if the collection does not exist."""
+        if (yield from self._source.look_up()) is None:
+            return empty
+        try:
+            return (yield from steps())
+        except CollectionMissingError:
+            self._source.forget()
+            return empty
+
+    def native(self, request: EngineRequest[Clause]) -> Steps[PointSearch | None]:
+        """Return the engine's search; the store's own function encodes a text."""
+        if isinstance(request.query, VectorQuery):
+            return self.vector_search(request.query, request)
+        vector = yield from self._source.encode(request.query.text)
+        return self._sparse_search(vector, request) if vector.indices else None
+
+    def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
+        """Return the search for the nearest points."""
+        layout = self._source.layout
+        distance = OUR_DISTANCES[layout.distance]
+        vector = query_vector(
+            query.embedding,
+            dimension=layout.dimension,
+            distance=distance,
+            where=self._source.where,
+        )
+        return PointSearch(
+            query=vector,
+            using=layout.dense,
+            top_k=request.top_k,
+            score=SCORES[distance],
+            filter=self.filter_of(request.filter),
+        )
+
+    def keyword_search(
+        self, query: KeywordQuery, request: EngineRequest[Clause]
+    ) -> PointSearch | None:
+        """Raise: `native` encodes the text first."""
+        raise NotImplementedError(query, request)
+
+    def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
+        """Return the candidate of a point."""
+        return self._source.candidate(hit, score)
+
+    def _sparse_search(
+        self, vector: models.SparseVector, request: EngineRequest[Clause]
+    ) -> PointSearch:
+        layout = self._source.layout
+        return PointSearch(
+            query=vector,
+            using=layout.sparse,
+            top_k=request.top_k,
+            score=float,
+            positive=True,
+            filter=self.filter_of(request.filter),
+            params=self.corpus_params(request.corpus) if layout.weighs_rarity else None,
+        )
 
 
-def flat_wanted(search: Search) -> FlatWanted:
-    """What a search of a backend asks for.
-
-    Raises:
-        UnsupportedFilterError: Its condition cannot be exact on this payload.
-    """
-    condition, scope = search.condition, search.scope
-    return FlatWanted(
-        search.top_k,
-        None if condition is None else flat_clause_of(condition),
-        None if scope is None else flat_clause_of(scope.condition),
+@cache
+def _features(
+    distance: models.Distance, version: Version, *, has_keywords: bool, real_async: bool
+) -> EngineFeatures:
+    return EngineFeatures(
+        dense=SCORE_RANGES[OUR_DISTANCES[distance]],
+        keyword=ScoreRange(low=0.0) if has_keywords else None,
+        one_round_trip=has_keywords,
+        real_async=real_async,
+        operators=version.operators - {FilterOperator.TEXT_MATCH_INSENSITIVE},
     )
 
 
-class ForeignSearcher:
-    """Talks that search. Rankings come best first, equal scores by node id; no collection gives [].
+class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
+    """Searches the collection of a LlamaIndex `QdrantVectorStore` by the store's own client.
 
-    Args:
-        store: LlamaIndex's store.
-    """
-
-    def __init__(self, store: ForeignStore) -> None:
-        self._store = store
-        connection = store.connection
-        self._asker = Asker(
-            store.collection,
-            store.read,
-            payload=True,
-            grain=connection.grain,
-            slack=connection.slack,
-        )
-
-    def dense(self, embedding: Sequence[float], wanted: FlatWanted) -> Talk[list[Candidate]]:
-        """Nearest nodes to an embedding.
-
-        Raises:
-            ConfigurationError: A value of it is not finite.
-            DimensionMismatchError: It has another dimension than the collection.
-            UnsupportedFilterError: The server is too old for the filter.
-        """
-
-        def talk(layout: Layout) -> Talk[list[Candidate]]:
-            question = self._nearest(embedding, wanted, layout)
-            return (yield from self._asker.rankings([question]))[0]
-
-        return self._if_there(talk, empty=[])
-
-    def keyword(self, text: str, wanted: FlatWanted) -> Talk[list[Candidate]]:
-        """Nodes whose sparse vectors agree with that of a text.
-
-        Raises:
-            UnsupportedModeError: The collection has no sparse vectors.
-            UnsupportedFilterError: The server is too old for the filter.
-        """
-
-        def talk(layout: Layout) -> Talk[list[Candidate]]:
-            question = yield from self._sharing(text, wanted, layout)
-            return [] if question is None else (yield from self._asker.rankings([question]))[0]
-
-        return self._if_there(talk, empty=[])
-
-    def batch(self, asked: Sequence[tuple[EngineQuery, FlatWanted]]) -> Talk[list[list[Candidate]]]:
-        """Any number of them in one request.
-
-        Args:
-            asked: Each with how many it wants, and which.
-
-        Raises:
-            ConfigurationError: A value of an embedding is not finite.
-            DimensionMismatchError: An embedding has another dimension than the collection.
-            UnsupportedModeError: The collection has no sparse vectors.
-            UnsupportedFilterError: The server is too old for a filter.
-        """
-
-        def talk(layout: Layout) -> Talk[list[list[Candidate]]]:
-            questions: list[Question | None] = []
-            for each, wanted in asked:
-                if isinstance(each, VectorQuery):
-                    questions.append(self._nearest(each.embedding, wanted, layout))
-                else:
-                    questions.append((yield from self._sharing(each.text, wanted, layout)))
-            some = [each for each in questions if each is not None]
-            found = iter((yield from self._asker.rankings(some)) if some else [])
-            return [[] if each is None else next(found) for each in questions]
-
-        return self._if_there(talk, empty=[[] for _ in asked])
-
-    def _if_there(self, talk: Callable[[Layout], Talk[T]], *, empty: T) -> Talk[T]:
-        layout = yield from self._store.layout()
-        if layout is None:
-            return empty
-        try:
-            return (yield from talk(layout))
-        except CollectionMissingError:
-            self._store.forget()
-            return empty
-
-    def _nearest(self, embedding: Sequence[float], wanted: FlatWanted, layout: Layout) -> Question:
-        is_cosine = layout.distance is models.Distance.COSINE
-        vector = query_vector(
-            embedding,
-            dimension=layout.dimension,
-            distance="cosine" if is_cosine else "dot",
-            where=self._store.where,
-        )
-        score, filter_ = score_of(layout.distance), self._filter(wanted.clause)
-        return Question(vector, layout.dense, wanted.top_k, filter_, None, score)
-
-    def _sharing(self, text: str, wanted: FlatWanted, layout: Layout) -> Talk[Question | None]:
-        if layout.sparse is None:
-            raise UnsupportedModeError(
-                f"{self._store.where} has no sparse vectors; make a new collection with "
-                "enable_hybrid=True, or open one by URL"
-            )
-        vector = yield from self._store.encoded(text)
-        if not vector.indices:
-            return None
-        params = None
-        scoped = layout.weighs_rarity and self._store.version.measures_rarity_in_scope
-        if wanted.corpus is not None and scoped:
-            corpus = models.IdfCorpusParams(corpus=as_filter(wanted.corpus))
-            params = models.SearchParams(idf=corpus)
-        filter_ = self._filter(wanted.clause)
-        return Question(vector, layout.sparse, wanted.top_k, filter_, params, float, positive=True)
-
-    def _filter(self, clause: Clause | None) -> models.Filter | None:
-        if clause is None:
-            return None
-        self._store.version.check(clause)
-        return as_filter(clause)
-
-
-class ForeignBackend:
-    """Asks the collection of a LlamaIndex `QdrantVectorStore`, by the store's own client.
-
-    The store's ``query`` is not used: it serves vector search where it was asked for something
-    else, and its filters lose rows or let others in. Filters are exact here, or refused:
+    The store's ``query`` is not used: it falls back to vector search for modes that it does not
+    have, and its filters lose rows or let others in. Filters are exact here, or refused:
     TEXT_MATCH_INSENSITIVE, numbers of 2**53 and more, ALL of no values, and the keys that
-    LlamaIndex keeps for itself. Fetching more and filtering here would do for those, too, but would
+    LlamaIndex keeps for itself. To fetch more and filter here would serve those, too, but would
     in the end read the whole collection.
 
-    Keyword search is what the store's ``sparse_query_fn`` makes of it, with its scores; it is
-    there where the store was made with ``enable_hybrid``.
+    Keyword search uses the store's ``sparse_query_fn``, with its scores; it is there if the store
+    was created with ``enable_hybrid``.
 
     Args:
-        store: The store; whoever made it closes its clients.
+        store: The store; the caller closes its clients.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
     """
@@ -296,67 +250,51 @@ class ForeignBackend:
     engine = "qdrant"
 
     def __init__(self, store: QdrantVectorStore, *, drop_violations: bool = False) -> None:
-        self.store = store
-        self.drop_violations = drop_violations
-        self._foreign = ForeignStore(store)
-        self._searcher = ForeignSearcher(self._foreign)
-        with suppress(StoreUnavailableError):  # the first search asks again, and says so
-            self._foreign.connection.ask(self._foreign.layout())
+        super().__init__(store, drop_violations=drop_violations)
+        self._source = LlamaIndexCollection(store)
+        self._searcher = LlamaIndexSearch(self._source)
+        with suppress(StoreUnavailableError):  # the first search tries again, and raises
+            self._source.connection.run(self._source.look_up())
 
     @property
     def features(self) -> EngineFeatures:
         """What the collection has, or will have by the settings of the store."""
-        return EngineFeatures(
-            dense=range_of(self._foreign.expected_distance),
-            keyword=ScoreRange(low=0.0) if self._foreign.has_keywords else None,
-            one_round_trip=self._foreign.has_keywords,
-            real_async=self._foreign.connection.real_async,
-            operators=self._foreign.version.operators - {FilterOperator.TEXT_MATCH_INSENSITIVE},
+        source = self._source
+        return _features(
+            source.expected_distance,
+            source.version,
+            has_keywords=source.has_keywords,
+            real_async=source.connection.real_async,
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nearest nodes to an embedding, by the collection's distance.
+    @property
+    def searcher(self) -> LlamaIndexSearch:
+        """The engine's searches."""
+        return self._searcher
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        return self._source.connection.call(steps)
+
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        """Return one ranking a query; keyword queries match sparse vectors.
 
         Raises:
-            UnsupportedFilterError: The condition cannot be exact on LlamaIndex's payload.
-        """
-        wanted = flat_wanted(search)
-        return self._foreign.connection.call(lambda: self._searcher.dense(embedding, wanted))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Nodes whose sparse vectors agree with that of a text, best first.
-
-        Raises:
-            UnsupportedModeError: The store has no sparse vectors.
-            UnsupportedFilterError: The condition cannot be exact on LlamaIndex's payload.
-        """
-        self._check_keywords()
-        wanted = flat_wanted(search)
-        return self._foreign.connection.call(lambda: self._searcher.keyword(text, wanted))
-
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Any number of searches in one request; None where there are no sparse vectors.
-
-        Raises:
+            UnsupportedModeError: The store has no sparse vectors for keyword queries.
             UnsupportedFilterError: A condition cannot be exact on LlamaIndex's payload.
         """
-        if not self._foreign.has_keywords:
-            return None
-        wanted = [(each, flat_wanted(each.search)) for each in asked]
-        return self._foreign.connection.call(lambda: self._searcher.batch(wanted))
+        if not self._source.has_keywords and any(isinstance(q, KeywordQuery) for q in queries):
+            raise UnsupportedModeError(
+                f"{self._source.where} has no sparse vectors to search for keywords; make it with "
+                "enable_hybrid=True and a new collection, or open a store by URL"
+            )
+        return super().batch(queries)
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""
         return {
             "engine": self.engine,
             "store": "LlamaIndex's QdrantVectorStore",
-            "collection": self._foreign.collection,
-            "distance": self._foreign.expected_distance.value.lower(),
+            "collection": self._source.name,
+            "distance": self._source.expected_distance.value.lower(),
         }
-
-    def _check_keywords(self) -> None:
-        if not self._foreign.has_keywords:
-            raise UnsupportedModeError(
-                f"{self._foreign.where} has no sparse vectors to search for keywords; make it with "
-                "enable_hybrid=True and a new collection, or open a store by URL"
-            )

@@ -1,4 +1,4 @@
-"""Qdrant for `stores.opening`: which is imported without Qdrant's client, so this is not."""
+"""Opens Qdrant stores; imported only when one is opened."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +14,15 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 try:
     from llama_index.vector_stores.qdrant import QdrantVectorStore
 
-    from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+    from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
     from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
-    from llama_retrieval_ext.stores.qdrant.url import parsed_address
+    from llama_retrieval_ext.stores.qdrant.url import parse_address
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("llama_retrieval_ext"):
         raise
     raise MissingDependencyError("Qdrant", "qdrant") from error
 
-# What the client's local mode writes into every directory of its own.
+# The client's local mode writes it into each of its directories.
 _FILE: Final = "meta.json"
 
 
@@ -34,7 +34,7 @@ def open_qdrant(
     distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
 ) -> QdrantStore:
-    """The store that a URL of Qdrant names; see `QdrantStore`.
+    """Open the store at a URL of Qdrant; see `QdrantStore`.
 
     Args:
         url: ``qdrant://host:6333/collection``, ``qdrants://`` for TLS, both with
@@ -56,13 +56,13 @@ def open_qdrant(
 
 
 def is_new(url: str) -> bool:
-    """Whether opening the URL would make files; what is on a server shows when it is opened."""
-    path = parsed_address(url).path
+    """Return whether opening the URL would create files; a server is not contacted."""
+    path = parse_address(url).path
     return path is not None and not (Path(path).expanduser() / _FILE).is_file()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """The backend of a store of ours or of LlamaIndex's for Qdrant; None for another."""
+    """Return the backend of this package's or LlamaIndex's Qdrant store; None for others."""
     if isinstance(store, QdrantStore):
         return QdrantBackend(store)
-    return ForeignBackend(store) if isinstance(store, QdrantVectorStore) else None
+    return LlamaIndexQdrantBackend(store) if isinstance(store, QdrantVectorStore) else None

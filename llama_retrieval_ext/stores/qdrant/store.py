@@ -2,42 +2,35 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Self, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator, VectorStoreQuery
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    EngineFeatures,
-    EngineQuery,
-    ScoreRange,
-    Search,
-)
+from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.query_modes import Answer, Modes
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, Options, Target
-from llama_retrieval_ext.stores.qdrant.client import Connection, Talk, connected
-from llama_retrieval_ext.stores.qdrant.collection import Collection
-from llama_retrieval_ext.stores.qdrant.distances import range_of
-from llama_retrieval_ext.stores.qdrant.nodes import added, count_matching, deleted, matching_nodes
-from llama_retrieval_ext.stores.qdrant.params import DISTANCES, StoreParams
-from llama_retrieval_ext.stores.qdrant.search import TalkingSearcher
-from llama_retrieval_ext.stores.qdrant.url import parsed_address
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest, Settings, fusions_of
-from llama_retrieval_ext.stores.qdrant_common.filters import (
-    NOTHING,
-    Clause,
-    Wanted,
-    clause_for,
-    wanted,
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.qdrant.client import Connection, connect
+from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
+from llama_retrieval_ext.stores.qdrant.nodes import (
+    add_nodes,
+    count_matching,
+    delete_nodes,
+    matching_nodes,
 )
+from llama_retrieval_ext.stores.qdrant.schema import StoreParams
+from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
+from llama_retrieval_ext.stores.qdrant.url import parse_address
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig, fusions_of
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -46,14 +39,14 @@ T = TypeVar("T")
 class QdrantStore(EngineStore):
     """A vector store in a collection of its own, with keyword search and exact filters.
 
-    What it stores is laid out like that of `EmbeddedVectorStore`, not like that of LlamaIndex's
+    Its payload is that of `EmbeddedVectorStore`, not that of LlamaIndex's
     `QdrantVectorStore`: there, filters cannot be exact, and ids have to be UUIDs. The collection is
-    made when the first nodes are added.
+    created when the first nodes are added.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     higher is better, whatever the mode. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text
-    is measured on the first nodes that are added, with ten texts of 100 terms beside so that a few
-    short ones do not have the say, and stays. A server that has grown a graph over
+    is measured on the first nodes that are added, smoothed with ten pseudo-documents of
+    100 terms, and stays. A server that has grown a graph over
     the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
     has it compare them all.
 
@@ -92,7 +85,7 @@ class QdrantStore(EngineStore):
     place: str = ""
 
     _connection: Connection = PrivateAttr()
-    _collection: Collection = PrivateAttr()
+    _collection: QdrantCollection = PrivateAttr()
     _client: QdrantClient = PrivateAttr()
     _closer: "weakref.finalize[..., QdrantStore]" = PrivateAttr()
 
@@ -106,18 +99,18 @@ class QdrantStore(EngineStore):
         store_params: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(stores_text=True)
-        address = parsed_address(url)
+        address = parse_address(url)
         params = StoreParams.of(store_params or {})
-        settings = Settings(tokenizer, distance, dim, params.recorded)
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
         self.place = str(address)
-        self._connection, self._client, close = connected(address)
+        self._connection, self._client, close = connect(address)
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, close)
-        self._collection = Collection(
-            address.collection, self._connection, settings=settings, params=params
+        self._collection = QdrantCollection(
+            address.collection, self._connection, request=request, params=params
         )
         try:
-            self._connection.ask(self._collection.opened())
+            self._connection.run(self._collection.open())
         except BaseException:
             self.close()
             raise
@@ -129,24 +122,24 @@ class QdrantStore(EngineStore):
 
     @property
     def connection(self) -> Connection:
-        """Carries out what the backend asks.
-
-        Raises:
-            StoreClosedError: The store was closed.
-        """
+        """The clients; raises `StoreClosedError` if the store was closed."""
         if not self._closer.alive:
             raise StoreClosedError(f"{self.place} was closed; open it again")
         return self._connection
 
     @property
-    def searcher(self) -> TalkingSearcher:
-        """What the backend asks."""
-        return TalkingSearcher(self._collection)
+    def searcher(self) -> CollectionSearch:
+        """The engine's searches."""
+        return CollectionSearch(self._collection)
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        return self.connection.call(steps)
 
     @property
-    def operators(self) -> frozenset[FilterOperator]:
-        """The filter operators that the server's version evaluates."""
-        return self._collection.version.operators
+    def version(self) -> Version:
+        """The server's version."""
+        return self._collection.version
 
     def beside(self, suffix: str) -> Self:
         """A store of records that are read by id, in a collection of its own, over this client.
@@ -162,8 +155,8 @@ class QdrantStore(EngineStore):
         place = self.place.replace(repr(self._collection.name), repr(name), 1)
         connection = self.connection.named(place)
         params = self._collection.params.for_records
-        collection = Collection(name, connection, settings=Settings(), params=params)
-        connection.ask(collection.opened())
+        collection = QdrantCollection(name, connection, request=ConfigRequest(), params=params)
+        connection.run(collection.open())
         other = self.model_copy(update={"place": place})  # closing either closes both
         other._connection, other._collection = connection, collection  # noqa: SLF001 - own class
         return other
@@ -179,10 +172,10 @@ class QdrantStore(EngineStore):
         self._closer()
 
     @property
-    def _setup(self) -> Manifest:
-        return self._collection.manifest
+    def _config(self) -> QdrantConfig:
+        return self._collection.config
 
-    def _place(self) -> Mapping[str, object]:
+    def _location(self) -> Mapping[str, object]:
         version = self._collection.version
         return {
             "place": self.place,
@@ -191,54 +184,58 @@ class QdrantStore(EngineStore):
             "rarity_in_scope": version.measures_rarity_in_scope,
         }
 
-    def _added(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self.connection.call(lambda: added(self._collection, nodes))
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        return self.call(lambda: add_nodes(self._collection, nodes))
 
-    def _deleted(self, target: Target) -> Call[None]:
-        clause = self._clause(target) or NOTHING
-        return self._call(lambda: deleted(self._collection, clause), empty=None)
+    def _delete(self, target: Target) -> Call[None]:
+        clause, name = self._compile_target(target) or NOTHING, self._collection.name
+        return self._call(lambda: delete_nodes(name, clause), empty=None)
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause, name = self._clause(target), self._collection.name
+        clause, name = self._compile_target(target), self._collection.name
         nothing: list[BaseNode] = []
         return self._call(
             lambda: matching_nodes(name, clause, order=target.node_ids), empty=nothing
         )
 
-    def _counted(self, target: Target) -> Call[int]:
-        clause, name = self._clause(target), self._collection.name
+    def _count(self, target: Target) -> Call[int]:
+        clause, name = self._compile_target(target), self._collection.name
         return self._call(lambda: count_matching(name, clause), empty=0)
 
-    def _cleared(self) -> Call[None]:
-        return self.connection.call(self._collection.dropped)
+    def _clear(self) -> Call[None]:
+        return self.call(self._collection.drop)
 
-    def _found(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
-        modes = Modes(
-            engine="this store",
-            searcher=self.searcher,
-            compiled=clause_for,
-            wanted=Wanted,
-            call=self.connection.call,
-        )
-        return modes.found(query, options)
+    def _call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
+        return self.call(lambda: self._collection.if_exists(steps, empty=empty))
 
-    def _call(self, talk: Callable[[], Talk[T]], *, empty: T) -> Call[T]:
-        return self.connection.call(lambda: self._collection.if_there(talk, empty=empty))
-
-    def _clause(self, target: Target) -> Clause | None:
+    def _compile_target(self, target: Target) -> Clause | None:
         clause = clause_for(target)
         if clause is not None:
             self._collection.version.check(clause)
         return clause
 
 
-class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
-    """Asks a `QdrantStore` for nearest nodes, for keywords, or for both at once.
+@cache
+def _features(distance: Distance, version: Version, *, real_async: bool) -> EngineFeatures:
+    dense = SCORE_RANGES[distance]
+    return EngineFeatures(
+        dense=dense,
+        keyword=BM25_RANGE,
+        one_round_trip=True,
+        fusions=fusions_of(dense.kind) if version.fuses else (),
+        mmr=CollectionSearch.has_mmr,
+        real_async=real_async,
+        operators=version.operators,
+    )
 
-    Servers before 1.19 take the rarity of terms over the whole collection, not over the scope.
+
+class QdrantBackend(EngineBackend[QdrantStore]):
+    """Vector and keyword search of a `QdrantStore`, in one request.
+
+    Servers before 1.19 measure the rarity of terms on the whole collection, not on the scope.
 
     Args:
-        store: The store; whoever opened it closes it.
+        store: The store; the caller closes it.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
 
@@ -254,34 +251,18 @@ class QdrantBackend(EngineBackend[QdrantStore, Wanted]):
     @property
     def features(self) -> EngineFeatures:
         """Everything; async only on a server, as local mode computes in this process."""
-        dense = range_of(DISTANCES[self.store.distance])
-        return EngineFeatures(
-            dense=dense,
-            keyword=ScoreRange("bm25", 0.0, None),
-            one_round_trip=True,
-            fusions=fusions_of(dense.kind) if self.store.searcher.fuses else (),
-            # Local mode would copy every payload for it.
-            grouping=not self.store.connection.is_local,
-            mmr=self._has_mmr,
-            real_async=self.store.connection.real_async,
-            operators=self.store.operators,
-        )
-
-    def grouped(self, asked: EngineQuery, size: int) -> Call[list[Candidate]]:
-        """The best nodes of the best documents, best first.
-
-        Raises:
-            UnsupportedFilterError: The engine cannot evaluate the condition; nothing was sent.
-        """
-        wanted, searcher = self._wanted(asked.search), self._searcher
-        return self._call(lambda: searcher.grouped(asked.sought, wanted, size))
+        store = self.store
+        return _features(store.distance, store.version, real_async=store.connection.real_async)
 
     @property
-    def _searcher(self) -> TalkingSearcher:
+    def searcher(self) -> CollectionSearch:
+        """The engine's searches."""
         return self.store.searcher
 
-    def _wanted(self, search: Search) -> Wanted:
-        return wanted(search)
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        return self.store.call(steps)
 
-    def _call(self, ask: Callable[[], Answer]) -> Call[Answer]:
-        return self.store.connection.call(ask)
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration."""
+        return {"engine": self.engine, **self.store.describe()}

@@ -1,29 +1,32 @@
-"""`Address`: what a Qdrant URL says, without the secrets it refers to."""
+"""`Address`: a parsed URL of Qdrant; secrets are named, not held."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import quote
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.urls import bracketed
+from llama_retrieval_ext.urls import ServerForm, parse_options, parse_server_url
 
 MEMORY: Final = ":memory:"
 _COLLECTION: Final = "nodes"
-_PORT: Final = 6333
 _TIMEOUT_S: Final = 30
-_SERVER_OPTIONS: Final = ("api_key_env", "timeout_s", "prefer_grpc")
 _LOCAL_OPTIONS: Final = ("collection",)
 _ADVICE: Final = (
     "write qdrant://host:6333/collection, qdrants://host/collection?api_key_env=NAME for TLS, "
     "qdrant:./directory or qdrant::memory:"
 )
+_SERVER: Final = ServerForm(
+    6333,
+    ("api_key_env", "timeout_s", "prefer_grpc"),
+    "?api_key_env=NAME",
+    "qdrant://host:6333/collection, or qdrants:// for TLS",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a collection is.
+    """A collection and its server or directory.
 
     Attributes:
         collection: Its name.
@@ -46,11 +49,7 @@ class Address:
         return f"the collection {self.collection!r} at {place}"
 
     def api_key(self) -> str | None:
-        """The key, read now, so that it is in no object of ours.
-
-        Raises:
-            ConfigurationError: There is no such environment variable.
-        """
+        """Return the key, read now, or raise if the environment variable is not set."""
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env)
@@ -62,8 +61,8 @@ class Address:
         return key
 
 
-def parsed_address(url: str) -> Address:
-    """The address that a URL stands for.
+def parse_address(url: str) -> Address:
+    """Parse the URL of a collection.
 
     Args:
         url: ``qdrant://host:port/collection`` or, with TLS, ``qdrants://``, both with
@@ -72,67 +71,41 @@ def parsed_address(url: str) -> Address:
             ``qdrant::memory:``, both with ``?collection=NAME``.
 
     Raises:
-        ConfigurationError: It is none of these; it is not repeated where it may hold a password.
+        ConfigurationError: It has another form; messages never repeat what may be a password.
 
     Examples:
-        >>> print(parsed_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
+        >>> print(parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
         the collection 'handbook' at https://db.example.com:6333
 
     """
-    scheme, _, place = url.partition(":")
+    scheme, _, rest = url.partition(":")
     if scheme not in {"qdrant", "qdrants"}:
         raise ConfigurationError(f"{scheme}: is no URL of Qdrant; {_ADVICE}")
-    if place.startswith("//"):
-        return _server("https" if scheme == "qdrants" else "http", place)
-    if scheme == "qdrants" or not place:
+    if rest.startswith("//"):
+        return _server(url)
+    if scheme == "qdrants" or not rest:
         raise ConfigurationError(f"{scheme}: needs a host; {_ADVICE}")
-    path, _, query = place.partition("?")
-    options = _options(query, _LOCAL_OPTIONS)
+    path, _, query = rest.partition("?")
+    options = parse_options(query, _LOCAL_OPTIONS)
     return Address(options.get("collection") or _COLLECTION, path=path)
 
 
-def _server(scheme: str, place: str) -> Address:
-    parts = urlsplit(place)
-    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise ConfigurationError(
-            "a URL is shown in messages and kept in files, so it must not hold credentials; put "
-            "the API key into an environment variable and write ?api_key_env=ITS_NAME"
-        )
-    *prefix, collection = parts.path.strip("/").split("/")
-    if not parts.hostname or not collection:
-        raise ConfigurationError(f"got a server's URL without host or collection; {_ADVICE}")
-    options = _options(parts.query, _SERVER_OPTIONS)
-    base = "/".join([f"{scheme}://{bracketed(parts.hostname)}:{_port(place)}", *prefix])
+def _server(url: str) -> Address:
+    parts = parse_server_url(url, _SERVER)
+    *prefix, collection = parts.path
+    options = parts.options
     return Address(
-        unquote(collection),
-        url=base,
+        collection,
+        url="/".join([parts.host, *map(quote, prefix)]),
         api_key_env=options.get("api_key_env"),
         timeout_s=_seconds(options.get("timeout_s")),
         prefer_grpc=options.get("prefer_grpc") == "true",
     )
 
 
-def _port(place: str) -> int:
-    try:
-        return urlsplit(place).port or _PORT
-    except ValueError as error:
-        raise ConfigurationError(f"the URL's port is no number up to 65535; {_ADVICE}") from error
-
-
-def _options(query: str, known: tuple[str, ...]) -> Mapping[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(set(options).difference(known))
-    if unknown:
-        raise ConfigurationError(
-            f"the URL has the options {', '.join(unknown)}; it may have {', '.join(known)}, "
-            "other settings go into store_params"
-        )
-    return options
-
-
-def _seconds(given: str | None) -> int:
-    if given is None:
+def _seconds(text: str | None) -> int:
+    if text is None:
         return _TIMEOUT_S
-    if not given.isdecimal() or int(given) < 1:
-        raise ConfigurationError(f"timeout_s must be a whole number of seconds, got {given!r}")
-    return int(given)
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"timeout_s must be a whole number of seconds, got {text!r}")
+    return int(text)

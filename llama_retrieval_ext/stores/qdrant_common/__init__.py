@@ -1,1 +1,1 @@
-"""What Qdrant and Qdrant Edge share."""
+"""Payload, filters and fusions that Qdrant and the embedded engine share."""

@@ -16,8 +16,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
-from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.engine.vector_store import Target
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant_common.points import (
     BIG,
     DOC,
@@ -228,32 +227,3 @@ def clause_for(target: Target) -> Clause | None:
     if condition is not None:
         parts.append(clause_of(condition))
     return Group(every=tuple(parts)) if parts else None
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What every kind of search is told besides what to look for.
-
-    Attributes:
-        top_k: How many to return, at least 1.
-        clause: What each must match; None for everything.
-        corpus: The nodes that the rarity of terms is measured on; None for all.
-    """
-
-    top_k: int
-    clause: Clause | None = None
-    corpus: Clause | None = None
-
-
-def wanted(search: Search) -> Wanted:
-    """What a search of a backend asks for.
-
-    Raises:
-        UnsupportedFilterError: The engine cannot evaluate its condition.
-    """
-    condition, scope = search.condition, search.scope
-    return Wanted(
-        search.top_k,
-        None if condition is None else clause_of(condition),
-        None if scope is None else clause_of(scope.condition),
-    )

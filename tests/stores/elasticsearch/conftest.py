@@ -11,7 +11,7 @@ from tests.servers.elasticsearch import elasticsearch_url, prefetch, secured_ela
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-    from tests.stores.elasticsearch.asking import Opener
+    from tests.stores.elasticsearch.msearch import Opener
 
 __all__ = ["elasticsearch_url", "secured_elasticsearch"]
 

@@ -5,7 +5,9 @@ from elasticsearch import AsyncElasticsearch
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.vector_stores.elasticsearch import base
 
-from llama_retrieval_ext.stores.elasticsearch.llama_index_store import ForeignElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
+    LlamaIndexElasticsearchBackend,
+)
 from llama_retrieval_ext.stores.elasticsearch.open import backend_of
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
@@ -25,7 +27,7 @@ async def test_llama_indexes_store_gets_one_that_leaves_it_alone(
     store = base.ElasticsearchStore("docs", es_client=client)
     backend = backend_of(store)
     await client.close()
-    assert isinstance(backend, ForeignElasticsearchBackend)
+    assert isinstance(backend, LlamaIndexElasticsearchBackend)
     assert backend.describe()["url"] == "http://127.0.0.1:9"
     assert "hunter2" not in str(backend.describe())
 

@@ -18,7 +18,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
-from tests.stores.elasticsearch.asking import Opener
+from tests.stores.elasticsearch.msearch import Opener
 
 
 @pytest.fixture(scope="module")

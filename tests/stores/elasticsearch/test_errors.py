@@ -27,9 +27,9 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.client import Connection
+from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
-from llama_retrieval_ext.stores.elasticsearch.requests import Json, Request
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
@@ -309,7 +309,7 @@ def test_the_connection_of_a_client_keeps_its_credentials(
 ) -> None:
     url, password = secured_elasticsearch
     with Elasticsearch(url, basic_auth=(USER, password)) as client:
-        connection = Connection.of_client(client)
+        connection = ClientConfig.of_client(client)
     assert connection.where == url
     assert password not in repr(connection)
     with ElasticsearchVectorStore("lre-none", connection=connection) as store:
@@ -317,7 +317,7 @@ def test_the_connection_of_a_client_keeps_its_credentials(
 
 
 def test_what_the_server_refuses_tells_its_reason(store: ElasticsearchVectorStore) -> None:
-    url = f"{store.transport.connection.where.replace('http', 'elasticsearch')}/lre-odd"
+    url = f"{store.transport.config.where.replace('http', 'elasticsearch')}/lre-odd"
     params = {"index_options": {"type": "no such"}}
     with (
         open_elasticsearch(url, store_params=params) as odd,

@@ -14,7 +14,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchVectorStore,
 )
 from llama_retrieval_ext.stores.engine.backend import Search
-from tests.stores.elasticsearch.asking import Opener, ids_by_condition
+from tests.stores.elasticsearch.msearch import Opener, ids_by_condition
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.odd_metadata import (
     ANY_CASE,

@@ -14,7 +14,9 @@ from llama_index.vector_stores.elasticsearch import base
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.elasticsearch.llama_index_store import ForeignElasticsearchBackend
+from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
+    LlamaIndexElasticsearchBackend,
+)
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
@@ -29,7 +31,7 @@ OPERATORS = (
 )
 
 
-def foreign_index(url: str, nodes: list[TextNode]) -> ForeignElasticsearchBackend:
+def foreign_index(url: str, nodes: list[TextNode]) -> LlamaIndexElasticsearchBackend:
     """Nodes in an index that LlamaIndex's store filled, and our backend for it."""
     name = f"lre-foreign-{uuid.uuid4().hex}"
     # As the store would make it, but with exact scores, and whole on one server.
@@ -56,11 +58,11 @@ def foreign_index(url: str, nodes: list[TextNode]) -> ForeignElasticsearchBacken
         await store.client.close()
 
     asyncio.run(fill())
-    return ForeignElasticsearchBackend(store)
+    return LlamaIndexElasticsearchBackend(store)
 
 
 @pytest.fixture(scope="module")
-def foreign(elasticsearch_url: str) -> Iterator[ForeignElasticsearchBackend]:
+def foreign(elasticsearch_url: str) -> Iterator[LlamaIndexElasticsearchBackend]:
     backend = foreign_index(elasticsearch_url, sample_nodes(FakeEmbedding()))
     yield backend
     with Elasticsearch(elasticsearch_url) as client:
@@ -69,14 +71,14 @@ def foreign(elasticsearch_url: str) -> Iterator[ForeignElasticsearchBackend]:
 
 class TestBackend(BackendContract):
     @pytest.fixture
-    def backend(self, foreign: ForeignElasticsearchBackend) -> ForeignElasticsearchBackend:
+    def backend(self, foreign: LlamaIndexElasticsearchBackend) -> LlamaIndexElasticsearchBackend:
         return foreign
 
 
 class TestHybridRetriever(RankingContract):
     @pytest.fixture
     def retriever(
-        self, foreign: ForeignElasticsearchBackend, embed_model: BaseEmbedding
+        self, foreign: LlamaIndexElasticsearchBackend, embed_model: BaseEmbedding
     ) -> Retriever:
         return HybridRetriever(foreign, embed_model=embed_model, top_k=5)
 
@@ -100,7 +102,7 @@ def test_values_that_the_index_cannot_tell_apart_are_told_apart(elasticsearch_ur
         client.indices.delete(index=backend.store.index_name)
 
 
-def test_it_finds_the_nodes_whole(foreign: ForeignElasticsearchBackend) -> None:
+def test_it_finds_the_nodes_whole(foreign: LlamaIndexElasticsearchBackend) -> None:
     originals = {node.node_id: node for node in sample_nodes()}
     for each in foreign.keyword(SAMPLE_QUERIES[0], Search(5)).function():
         assert each.node.metadata == originals[each.node_id].metadata

@@ -8,10 +8,10 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, matches, parse_filters
-from llama_retrieval_ext.stores.elasticsearch.documents import query_for
+from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
-from llama_retrieval_ext.stores.engine.vector_store import Target
-from tests.stores.elasticsearch.asking import Opener, ids_by_condition, ids_by_query
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from tests.stores.elasticsearch.msearch import Opener, ids_by_condition, ids_by_query
 
 PARTS = [
     '"', "'", "\\", "*", "?", "{", "}", "[", "]", ":", ",", " OR ", " AND ", " NOT ", "(", ")", "~",
@@ -101,8 +101,10 @@ def test_ids_and_documents_stay_ids(
 ) -> None:
     rng = random.Random(4)
     given = [hostile(rng) for _ in range(300)] + ["*", "_all", "", "n*", "n1,n2", "../n1"]
-    by_id = ids_by_query(filled, [query_for(Target(node_ids=[each])) or {} for each in given])
-    by_document = ids_by_query(filled, [query_for(Target(doc_ids=[each])) or {} for each in given])
+    by_id = ids_by_query(filled, [compile_target(Target(node_ids=[each])) or {} for each in given])
+    by_document = ids_by_query(
+        filled, [compile_target(Target(doc_ids=[each])) or {} for each in given]
+    )
     for each, ids, of_document in zip(given, by_id, by_document, strict=True):
         assert ids == {node.node_id for node in nodes if node.node_id == each}
         assert of_document == {node.node_id for node in nodes if node.ref_doc_id == each}

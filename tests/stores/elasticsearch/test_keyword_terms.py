@@ -7,30 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.stores.elasticsearch.documents import asked_text, indexed_text
-from llama_retrieval_ext.stores.elasticsearch.index import Manifest
+from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
+from llama_retrieval_ext.stores.elasticsearch.schema import ElasticsearchConfig
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-MANIFEST = Manifest(Tokenizer())
+CONFIG = ElasticsearchConfig(Tokenizer())
 EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 
 @given(text=st.text())
 def test_the_whitespace_of_the_engine_parts_the_tokenizers_terms(text: str) -> None:
-    joined = indexed_text(TextNode(text=text), MANIFEST)
-    assert len(joined.split()) == len(MANIFEST.tokenizer.tokens(text))
-    asked = asked_text(text, MANIFEST)
+    joined = indexed_text(TextNode(text=text), CONFIG)
+    assert len(joined.split()) == len(CONFIG.tokenizer.tokens(text))
+    asked = query_text(text, CONFIG)
     assert asked == " ".join(asked.split())
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "中" * 1000, "a1" * 500, EVERY])
 def test_no_term_is_longer_than_the_engine_takes(text: str) -> None:
-    assert max(map(len, indexed_text(TextNode(text=text), MANIFEST).split(" "))) <= 255
+    assert max(map(len, indexed_text(TextNode(text=text), CONFIG).split(" "))) <= 255
 
 
 def test_the_engine_parts_the_terms_as_python_does(store: ElasticsearchVectorStore) -> None:
-    terms = indexed_text(TextNode(text=EVERY), MANIFEST).split(" ")
+    terms = indexed_text(TextNode(text=EVERY), CONFIG).split(" ")
     store.add([TextNode(text="a", embedding=[1.0])])
     for start in range(0, min(len(terms), 60_000), 9_000):  # the engine shows 10,000 at a time
         some = terms[start : start + 9_000]
@@ -41,4 +41,4 @@ def test_the_engine_parts_the_terms_as_python_does(store: ElasticsearchVectorSto
 
 def test_of_a_long_query_the_first_different_terms_count() -> None:
     text = " ".join(f"word{n % 5000}" for n in range(10_000))
-    assert len(asked_text(text, MANIFEST).split()) == 1024
+    assert len(query_text(text, CONFIG).split()) == 1024

@@ -28,7 +28,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 )
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.stores.elasticsearch.asking import Opener
+from tests.stores.elasticsearch.msearch import Opener
 
 LONG_ID = "ä" * 4000
 
@@ -59,7 +59,7 @@ def test_an_index_that_is_not_there_yet_is_empty(store: ElasticsearchVectorStore
     store.delete("nothing")
     store.delete_nodes(["nothing"])
     store.clear()
-    with Elasticsearch(store.transport.connection.where) as client:
+    with Elasticsearch(store.transport.config.where) as client:
         assert not client.indices.exists(index=store.index)
 
 
@@ -179,7 +179,7 @@ def test_an_index_that_is_none_of_ours_is_refused_and_stays(
     open_store: Opener, store: ElasticsearchVectorStore
 ) -> None:
     name = store.index
-    with Elasticsearch(store.transport.connection.where) as client:
+    with Elasticsearch(store.transport.config.where) as client:
         client.indices.create(index=name)
         with pytest.raises(StoreFormatError, match="not made by this package"):
             open_store(name)
@@ -217,7 +217,7 @@ def test_an_index_that_somebody_deleted_is_made_anew_with_our_mapping(
     store: ElasticsearchVectorStore,
 ) -> None:
     store.add([node("a")])
-    with Elasticsearch(store.transport.connection.where) as client:
+    with Elasticsearch(store.transport.config.where) as client:
         client.indices.delete(index=store.index)
     assert store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).ids == []
     store.add([node("b")])

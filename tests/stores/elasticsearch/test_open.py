@@ -3,8 +3,10 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.stores.elasticsearch.index import IndexParams
-from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch, parsed
+from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig
+from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
+from llama_retrieval_ext.stores.elasticsearch.schema import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from tests.cases import each_case
 
 
@@ -19,8 +21,8 @@ from tests.cases import each_case
     ],
 )
 def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> None:
-    connection, name = parsed(url)
-    assert (connection.where, name) == (where, index)
+    address = parse_address(url)
+    assert (address.url, address.index) == (where, index)
 
 
 @each_case(
@@ -28,7 +30,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
 )
 def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
     with pytest.raises(ConfigurationError, match="index"):
-        parsed(f"elasticsearch://localhost/{index.replace('#', '%23')}")
+        parse_address(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
 
 @each_case(
@@ -46,12 +48,12 @@ def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
 )
 def test_a_url_that_cannot_work_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        parsed(url)
+        parse_address(url)
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigurationError, match="environment") as caught:
-        parsed("elasticsearch://elastic:hunter2@localhost/docs")
+        parse_address("elasticsearch://elastic:hunter2@localhost/docs")
     assert "hunter2" not in str(caught.value)
 
 
@@ -60,24 +62,29 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
 ) -> None:
     monkeypatch.setenv("ES_USER", "elastic")
     monkeypatch.setenv("ES_PASSWORD", "hunter2")
-    connection, _ = parsed(
+    address = parse_address(
         "elasticsearch://localhost/docs?user_env=ES_USER&password_env=ES_PASSWORD"
     )
-    assert connection.options == {"basic_auth": ("elastic", "hunter2")}
-    assert "hunter2" not in repr(connection)
+    config = ClientConfig.of_address(address)
+    assert config.options == {"basic_auth": ("elastic", "hunter2")}
+    assert "hunter2" not in f"{address!r} {config!r}"
     monkeypatch.setenv("ES_KEY", "hunter2")
-    connection, _ = parsed("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5")
-    assert connection.options == {"api_key": "hunter2"}
-    assert connection.timeout_s == 5.0
+    config = ClientConfig.of_address(
+        parse_address("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5")
+    )
+    assert config.options == {"api_key": "hunter2"}
+    assert config.timeout_s == 5.0
     with pytest.raises(ConfigurationError, match="not both"):
-        parsed("elasticsearch://h/d?api_key_env=ES_KEY&user_env=ES_USER&password_env=ES_PASSWORD")
+        parse_address(
+            "elasticsearch://h/d?api_key_env=ES_KEY&user_env=ES_USER&password_env=ES_PASSWORD"
+        )
 
 
 def test_parameters_that_are_not_there_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="shards"):
-        IndexParams.of({"shards": 3})
+        open_elasticsearch("elasticsearch://127.0.0.1:9/docs", store_params={"shards": 3})
     with pytest.raises(ConfigurationError, match="number_of_shards must be at least 1"):
-        IndexParams.of({"number_of_shards": 0})
+        IndexParams(number_of_shards=0)
 
 
 def test_a_server_that_is_not_there_cannot_be_opened() -> None:

@@ -17,7 +17,8 @@ from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.requests import Json, Request
+from llama_retrieval_ext.stores.elasticsearch.client import Request
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
@@ -25,7 +26,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search, hybrid_queries
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.stores.elasticsearch.asking import Opener
+from tests.stores.elasticsearch.msearch import Opener
 
 VECTORS = {"same": [3.0, 4.0], "near": [4.0, 3.0], "across": [-4.0, 3.0], "against": [-3.0, -4.0]}
 

@@ -12,7 +12,11 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.elasticsearch.index import IndexParams, RequestedConfig, index_body
+from llama_retrieval_ext.stores.elasticsearch.schema import (
+    ElasticsearchConfig,
+    IndexParams,
+    index_body,
+)
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
@@ -44,8 +48,8 @@ CALLS: dict[str, Call] = {
 def halved(store: ElasticsearchVectorStore) -> Iterator[ElasticsearchVectorStore]:
     """An index that somebody has made, one of whose two shards has no place."""
     params = IndexParams(number_of_shards=2, number_of_replicas=0, settings={_ROOM: 1})
-    asked = RequestedConfig(dimension=2, params=ALONE, routing=False)
-    body = index_body(asked.checked(None, store.index), params)
+    config = ElasticsearchConfig(dimension=2, params=ALONE)
+    body = index_body(config, params)
     store.client.indices.create(index=store.index, wait_for_active_shards="0", **body)
     yield store
     _make_room(store)

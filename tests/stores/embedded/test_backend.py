@@ -10,13 +10,8 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import (
-    Backend,
-    Candidate,
-    ScoreRange,
-    Search,
-    hybrid_queries,
-)
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, hybrid_queries
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.files import write_manifest
+from llama_retrieval_ext.stores.embedded.files import write_config
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 COMPACTING = """
@@ -178,11 +178,11 @@ def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
     before = answers(store)
 
     def interrupted(*args: Any) -> None:
-        write_manifest(*args)
+        write_config(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_manifest", interrupted)
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_config", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.compact()
     assert (answers(store), shards(store)) == (before, ["shard-1"])

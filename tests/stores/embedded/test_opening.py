@@ -14,8 +14,8 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.qdrant_common.filters import Wanted
+from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NODES = [
@@ -172,7 +172,7 @@ def test_a_crash_between_manifest_and_shard_leaves_an_empty_store(tmp_path: Path
 def test_use_after_close_is_an_error_of_its_own(tmp_path: Path) -> None:
     store = EmbeddedVectorStore(tmp_path / "s")
     store.add(NODES)
-    searcher = store.searcher
+    search = EmbeddedBackend(store).keyword("leave", Search(1))
     store.close()
     store.close()
     uses = (
@@ -185,7 +185,7 @@ def test_use_after_close_is_an_error_of_its_own(tmp_path: Path) -> None:
         lambda: store.delete("d"),
         lambda: store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])),
         lambda: store.dimension,
-        lambda: searcher.keyword("leave", Wanted(1)),
+        search.function,
     )
     for use in uses:
         with pytest.raises(StoreClosedError, match="was closed"):

@@ -123,7 +123,7 @@ def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
         raise OSError(errno.EIO, "broken disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_manifest", failing)
+        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_config", failing)
         with pytest.raises(StoreUnavailableError, match="broken disk"):
             store.remove()
     with pytest.raises(StoreClosedError):

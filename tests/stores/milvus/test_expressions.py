@@ -13,10 +13,9 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.engine.vector_store import Target
-from llama_retrieval_ext.stores.milvus.filters import Expression, compiled
-from llama_retrieval_ext.stores.milvus.llama_index_filters import narrowing
-from llama_retrieval_ext.stores.milvus.store import expression_for
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
+from llama_retrieval_ext.stores.milvus.llama_index_filters import prefilter
 from tests.cases import each_case
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
@@ -78,7 +77,7 @@ def test_what_hangs_on_precedence_is_not_clear(expression: str) -> None:
 @examples(500)
 @given(condition=ODD.conditions)
 def test_conditions_are_clear(condition: Condition) -> None:
-    assert is_clear(compiled(condition))
+    assert is_clear(compile_condition(condition))
 
 
 @examples(500)
@@ -86,12 +85,12 @@ def test_conditions_are_clear(condition: Condition) -> None:
 def test_choices_name_no_partition(condition: Condition) -> None:
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
     # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
-    assert not choices_name_a_partition(compiled(condition))
+    assert not choices_name_a_partition(compile_condition(condition))
 
 
 def test_a_scope_names_its_partition() -> None:
     either = AnyOf((Compare("tenant_id", EQ, "b"), Compare("k", EQ, "x")))
-    written = compiled(AllOf((Scope("acme", ["handbook"]).condition, either)))
+    written = compile_condition(AllOf((Scope("acme", ["handbook"]).condition, either)))
     assert str(written).startswith('(((tenant == "sacme") and (kb == "shandbook")) and (((exists ')
     assert choices_name_a_partition('((tenant == "sacme") or (exists s_k))')
     assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
@@ -100,7 +99,7 @@ def test_a_scope_names_its_partition() -> None:
 @examples(500)
 @given(condition=ODD.conditions)
 def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
-    assert is_clear(narrowing(condition).expression)
+    assert is_clear(prefilter(condition).expression)
 
 
 @each_case("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
@@ -109,18 +108,18 @@ def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
 def test_targets_are_clear(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:
-    assert is_clear(expression_for(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
+    assert is_clear(compile_target(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
 
 
 @pytest.mark.parametrize("group", [AnyOf, AllOf])
 def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
     condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
-    written = compiled(condition)
+    written = compile_condition(condition)
     assert isinstance(written, str)
     assert max(len(re.split(" and | or ", each)) for each in groups(written)) <= 32
     assert all(f'"x{number}"' in written for number in range(3000))
 
 
 def test_what_the_values_of_a_scope_are_not_is_clear() -> None:
-    written = compiled(Compare("tenant_id", FilterOperator.NE, "acme"))
+    written = compile_condition(Compare("tenant_id", FilterOperator.NE, "acme"))
     assert written == '(not (tenant == "sacme"))'

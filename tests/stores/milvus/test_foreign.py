@@ -15,8 +15,9 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.filters import Compare, Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
-from llama_retrieval_ext.stores.milvus.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.milvus.llama_index_store import LlamaIndexMilvusBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -31,11 +32,11 @@ def foreign(path: Path, dim: int, **options: Any) -> MilvusVectorStore:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> ForeignBackend:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> LlamaIndexMilvusBackend:
     dim = len(MODEL.get_query_embedding("a"))
     store = foreign(tmp_path_factory.mktemp("lite"), dim, similarity_metric="COSINE")
     store.add([*sample_nodes(MODEL)])
-    return ForeignBackend(store)
+    return LlamaIndexMilvusBackend(store)
 
 
 class TestContract(BackendContract):
@@ -44,30 +45,30 @@ class TestContract(BackendContract):
         return MODEL
 
     @pytest.fixture
-    def backend(self, filled: ForeignBackend) -> ForeignBackend:
+    def backend(self, filled: LlamaIndexMilvusBackend) -> LlamaIndexMilvusBackend:
         return filled
 
 
 class TestVectorRetriever(RetrieverContract):
     @pytest.fixture
-    def retriever(self, filled: ForeignBackend) -> Retriever:
+    def retriever(self, filled: LlamaIndexMilvusBackend) -> Retriever:
         return VectorRetriever(filled, embed_model=MODEL)
 
 
 @pytest.fixture(scope="module")
 def random_corpus(
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[ForeignBackend, list[TextNode]]:
+) -> tuple[LlamaIndexMilvusBackend, list[TextNode]]:
     nodes = PLAIN.nodes(100, seed=11, kept=is_plain)
     store = foreign(tmp_path_factory.mktemp("lite"), 2)
     store.add([*nodes])
-    return ForeignBackend(store), nodes
+    return LlamaIndexMilvusBackend(store), nodes
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(condition=ODD.conditions)
 def test_it_finds_what_matches(
-    random_corpus: tuple[ForeignBackend, list[TextNode]], condition: Condition
+    random_corpus: tuple[LlamaIndexMilvusBackend, list[TextNode]], condition: Condition
 ) -> None:
     backend, nodes = random_corpus
     found = backend.dense([1.0, 0.0], Search(200, condition)).function()
@@ -83,7 +84,7 @@ def test_few_matches_among_many_nodes_are_found(tmp_path: Path) -> None:
     ]
     store.add([*nodes])
     condition = Compare("tags", FilterOperator.CONTAINS, "b")
-    found = ForeignBackend(store).dense([1.0, 0.0], Search(2, condition)).function()
+    found = LlamaIndexMilvusBackend(store).dense([1.0, 0.0], Search(2, condition)).function()
     assert {each.node_id for each in found} == {"n0000", "n0500"}
 
 
@@ -100,7 +101,7 @@ def test_the_score_is_the_metrics_and_higher_is_better(
 ) -> None:
     store = foreign(tmp_path, 2, similarity_metric=metric)
     store.add([TextNode(id_=str(i), embedding=[1.0, float(i)]) for i in range(3)])
-    backend = ForeignBackend(store)
+    backend = LlamaIndexMilvusBackend(store)
     assert backend.features.dense == expected
     found = backend.dense([1.0, 0.0], Search(3)).function()
     scores = [each.score for each in found]
@@ -113,7 +114,7 @@ def test_a_reopened_collection_is_loaded(tmp_path: Path) -> None:
     store = foreign(tmp_path, 2)
     store.add([TextNode(id_="a", embedding=[1.0, 0.0])])
     store.client.release_collection(store.collection_name)
-    found = ForeignBackend(store).dense([1.0, 0.0], Search(1)).function()
+    found = LlamaIndexMilvusBackend(store).dense([1.0, 0.0], Search(1)).function()
     assert [each.node_id for each in found] == ["a"]
 
 
@@ -122,7 +123,7 @@ def test_keywords_are_found_where_the_store_has_them(tmp_path: Path) -> None:
         tmp_path, 2, enable_sparse=True, sparse_embedding_function=BM25BuiltInFunction()
     )
     store.add([TextNode(id_=text, text=text, embedding=[1.0, 0.0]) for text in ("leave", "lunch")])
-    backend = ForeignBackend(store)
+    backend = LlamaIndexMilvusBackend(store)
     assert backend.features.keyword == ScoreRange("bm25", 0.0)
     found = backend.keyword("lunch time", Search(5)).function()
     assert [each.node_id for each in found] == ["lunch"]
@@ -130,6 +131,6 @@ def test_keywords_are_found_where_the_store_has_them(tmp_path: Path) -> None:
     assert found[0].node.get_content() == "lunch"
 
 
-def test_keywords_are_refused_where_there_are_none(filled: ForeignBackend) -> None:
+def test_keywords_are_refused_where_there_are_none(filled: LlamaIndexMilvusBackend) -> None:
     with pytest.raises(UnsupportedModeError, match="enable_sparse"):
         filled.keyword("lunch", Search(1))

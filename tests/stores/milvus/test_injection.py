@@ -18,10 +18,10 @@ from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import AllOf, Compare, Condition, Not
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.engine.vector_store import Target
-from llama_retrieval_ext.stores.milvus.filters import compiled
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.milvus.filters import compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, expression_for
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
 from tests.servers.given import collection_url
 
 EQ = FilterOperator.EQ
@@ -116,10 +116,10 @@ def test_no_id_or_document_selects_or_deletes_what_it_does_not_name(
 
 def test_an_expression_holds_no_character_of_a_value_that_means_something() -> None:
     rng = random.Random(7)
-    harmless = compiled(Compare("k", EQ, "a"))
+    harmless = compile_condition(Compare("k", EQ, "a"))
     for _ in range(2000):
         text = hostile(rng)
-        written = compiled(Compare("k", EQ, text))
+        written = compile_condition(Compare("k", EQ, text))
         assert isinstance(written, str)
         assert isinstance(harmless, str)
         assert written.count('"') == harmless.count('"') == 2
@@ -199,8 +199,8 @@ def test_a_key_that_is_an_expression_is_refused(backend: MilvusBackend) -> None:
 
 def test_ids_and_documents_are_quoted() -> None:
     assert (
-        expression_for(Target(node_ids=['"] or ["']))
+        compile_target(Target(node_ids=['"] or ["']))
         == '(id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021")'
     )
-    assert expression_for(Target(node_ids=[])) is False
-    assert expression_for(Target()) is True
+    assert compile_target(Target(node_ids=[])) is False
+    assert compile_target(Target()) is True

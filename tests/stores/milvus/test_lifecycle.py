@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
@@ -14,6 +13,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
+from pymilvus import DataType
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -22,9 +22,14 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.schema import (
+    PROPERTY,
+    MilvusConfig,
+    MilvusParams,
+    indexes_of,
+    schema_of,
+)
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
-from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Opened = Callable[..., MilvusStore]
@@ -353,15 +358,16 @@ def test_is_empty_and_ne_see_missing_fields(store: MilvusStore) -> None:
     assert ids(store, filters=MetadataFilters(filters=[other])) == ["b", "c"]
 
 
-@pytest.mark.parametrize(("index_type", "groups"), [("FLAT", True), ("HNSW", False)])
-def test_whether_it_goes_by_documents_depends_on_the_index_that_there_is(
-    index_type: str, groups: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Milvus Lite has none with which it would not: as if that were so of HNSW.
-    monkeypatch.setattr("llama_retrieval_ext.stores.milvus.search.GROUPING", ["FLAT"])
-    url = f"milvus:{tmp_path}/kb.db"
-    with open_milvus(url, store_params={"index_type": index_type}) as store:
-        assert backend_for(store).features.grouping == groups
-        store.add([node("a")])
-    with open_milvus(url) as store:
-        assert backend_for(store).features.grouping == groups
+def test_a_collection_with_the_column_of_an_older_release_goes_on(opened: Opened) -> None:
+    first = opened()
+    name, lite = str(first.describe()["collection"]), first.searcher.is_lite
+    config = MilvusConfig(dimension=2)
+    columns = schema_of(config, lite=lite)
+    columns.add_field("doc_key", DataType.VARCHAR, max_length=32)
+    first.client.create_collection(name, schema=columns, properties={PROPERTY: config.to_text()})
+    first.client.create_index(name, indexes_of(config, MilvusParams(), lite=lite))
+    store = opened()
+    store.add([node("a", k="x")])
+    store.add([node("b"), node("a", k="y")])
+    assert [each.metadata for each in store.get_nodes(["a", "b"])] == [{"k": "y"}, {}]
+    assert ids(store) == sorted(ids(store, mode=VectorStoreQueryMode.SPARSE)) == ["a", "b"]

@@ -6,22 +6,22 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.url import Address, parsed_address
+from llama_retrieval_ext.stores.milvus.url import Address, parse_address
 from tests.cases import each_case
 
 
 def test_a_server_has_host_port_and_collection() -> None:
-    assert parsed_address("milvus://db:1234/kb") == Address("kb", url="http://db:1234")
-    assert parsed_address("milvuss://db/kb") == Address("kb", url="https://db:19530")
-    assert parsed_address("milvus://[::1]/kb?db_name=x&timeout_s=2.5") == Address(
+    assert parse_address("milvus://db:1234/kb") == Address("kb", url="http://db:1234")
+    assert parse_address("milvuss://db/kb") == Address("kb", url="https://db:19530")
+    assert parse_address("milvus://[::1]/kb?db_name=x&timeout_s=2.5") == Address(
         "kb", url="http://[::1]:19530", db_name="x", timeout_s=2.5
     )
 
 
 def test_a_file_has_a_collection(tmp_path: Path) -> None:
     path = (tmp_path / "a b.db").resolve()
-    assert parsed_address(f"milvus:{tmp_path}/a%20b.db") == Address("nodes", path=path)
-    assert parsed_address(f"milvus:{path}?collection=kb").collection == "kb"
+    assert parse_address(f"milvus:{tmp_path}/a%20b.db") == Address("nodes", path=path)
+    assert parse_address(f"milvus:{path}?collection=kb").collection == "kb"
 
 
 @each_case(
@@ -46,26 +46,26 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
 )
 def test_what_cannot_work_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        parsed_address(url)
+        parse_address(url)
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigurationError, match="environment variable") as caught:
-        parsed_address("milvus://root:hidden@host/kb")
+        parse_address("milvus://root:hidden@host/kb")
     assert "hidden" not in str(caught.value)
 
 
 def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_token = parsed_address("milvus://host/kb?token_env=MILVUS_TOKEN")
+    by_token = parse_address("milvus://host/kb?token_env=MILVUS_TOKEN")
     with pytest.raises(ConfigurationError, match="MILVUS_TOKEN"):
         by_token.token()
     monkeypatch.setenv("MILVUS_TOKEN", "hidden")
     monkeypatch.setenv("MILVUS_USER", "root")
     assert by_token.token() == "hidden"
     assert "hidden" not in repr(by_token)
-    by_user = parsed_address("milvus://host/kb?user_env=MILVUS_USER&password_env=MILVUS_TOKEN")
+    by_user = parse_address("milvus://host/kb?user_env=MILVUS_USER&password_env=MILVUS_TOKEN")
     assert by_user.token() == "root:hidden"
-    assert parsed_address("milvus://host/kb").token() == ""
+    assert parse_address("milvus://host/kb").token() == ""
 
 
 def test_unknown_params_are_refused(tmp_path: Path) -> None:

@@ -10,8 +10,16 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    Choose,
+    EngineQuery,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+    chosen_candidates,
+)
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -53,7 +61,7 @@ def nodes_with_uuids(model: BaseEmbedding) -> list[BaseNode]:
 class Named:
     """A backend over `nodes_with_uuids` that finds `sample_nodes`."""
 
-    def __init__(self, backend: ForeignBackend) -> None:
+    def __init__(self, backend: LlamaIndexQdrantBackend) -> None:
         self._backend = backend
         self.store = backend.store
         self.engine = backend.engine
@@ -66,9 +74,15 @@ class Named:
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return _mapped(self._backend.keyword(text, search), _named)
 
-    def batch(self, asked: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        call = self._backend.batch(asked)
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+        call = self._backend.batch(queries)
         return None if call is None else _mapped(call, lambda rankings: list(map(_named, rankings)))
+
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]] | None:
+        both = self.batch([vector, keyword])
+        return None if both is None else both.then(lambda legs: chosen_candidates(choose, *legs))
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()

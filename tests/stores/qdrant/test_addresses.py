@@ -4,7 +4,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
-from llama_retrieval_ext.stores.qdrant.url import Address, parsed_address
+from llama_retrieval_ext.stores.qdrant.url import Address, parse_address
 from tests.cases import each_case
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 
@@ -26,7 +26,7 @@ from tests.stores.qdrant.fake_server import KEY, FakeServer
     ],
 )
 def test_a_url_means_a_place(url: str, expected: Address) -> None:
-    assert parsed_address(url) == expected
+    assert parse_address(url) == expected
 
 
 @each_case(
@@ -47,19 +47,19 @@ def test_a_url_means_a_place(url: str, expected: Address) -> None:
 )
 def test_a_url_that_means_nothing_is_refused_with_advice(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
-        parsed_address(url)
+        parse_address(url)
 
 
 @pytest.mark.parametrize("url", ["qdrant://me:hunter2@db/kb", "qdrants://hunter2@db/kb"])
 def test_a_url_with_credentials_is_refused_without_repeating_them(url: str) -> None:
     with pytest.raises(ConfigurationError, match="api_key_env") as caught:
-        parsed_address(url)
+        parse_address(url)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_key_in_a_url_is_not_repeated() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parsed_address("qdrant://db/kb?api_key=hunter2")
+        parse_address("qdrant://db/kb?api_key=hunter2")
     assert "hunter2" not in str(caught.value)
 
 

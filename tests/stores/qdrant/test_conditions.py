@@ -23,7 +23,7 @@ from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract
@@ -81,10 +81,10 @@ def changing() -> Iterator[QdrantStore]:
 
 
 @pytest.fixture(scope="module")
-def foreign() -> Iterator[ForeignBackend]:
+def foreign() -> Iterator[LlamaIndexQdrantBackend]:
     store = foreign_store(QdrantClient(":memory:"))
     store.add(list(FLAT_NODES))
-    yield ForeignBackend(store)
+    yield LlamaIndexQdrantBackend(store)
     store.client.close()
 
 
@@ -109,7 +109,7 @@ class TestFilters(FiltersContract[QdrantStore]):
 @examples(500)
 @given(condition=FLAT.conditions)
 def test_a_store_of_llamaindex_finds_what_matches(
-    foreign: ForeignBackend, condition: Condition
+    foreign: LlamaIndexQdrantBackend, condition: Condition
 ) -> None:
     found = foreign.dense([1.0, 0.0], Search(1000, condition)).function()
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
@@ -145,7 +145,7 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     ],
 )
 def test_what_llamaindex_payload_cannot_tell_is_refused_before_anything_is_sent(
-    foreign: ForeignBackend, key: str, operator: FilterOperator, value: Value
+    foreign: LlamaIndexQdrantBackend, key: str, operator: FilterOperator, value: Value
 ) -> None:
     for condition in (Compare(key, operator, value), Not(AnyOf((Compare(key, operator, value),)))):
         with pytest.raises(UnsupportedFilterError):

@@ -23,7 +23,7 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -191,7 +191,7 @@ def _asked_on_three_loops(fake: FakeServer) -> tuple[list[int], int]:
     # With a server on another machine this is the client's own setting.
     limits = httpx.Limits(max_keepalive_connections=5)
     aclient = AsyncQdrantClient(fake.url, check_compatibility=False, limits=limits)
-    backend = ForeignBackend(foreign_store(client, aclient))
+    backend = LlamaIndexQdrantBackend(foreign_store(client, aclient))
     call = backend.dense(MODEL.get_query_embedding("leave"), Search(3))
 
     async def thrice() -> int:
@@ -209,7 +209,7 @@ def test_a_retriever_is_made_though_the_server_is_down(fake: FakeServer) -> None
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
     fake.status = 503
-    retriever = VectorRetriever(ForeignBackend(store), embed_model=MODEL)
+    retriever = VectorRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
     with pytest.raises(StoreUnavailableError):
         retriever.retrieve("leave")
     fake.status = None

@@ -21,7 +21,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     Search,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -59,14 +59,14 @@ def made(kind: str) -> Iterator[Named]:
     if kind == "local":
         store = foreign_store(QdrantClient(":memory:"), hybrid=True)
         store.add(nodes_with_uuids(MODEL))
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         store.client.close()
         return
     if kind == "local async":
         aclient = AsyncQdrantClient(":memory:")
         store = foreign_store(None, aclient, hybrid=True)
         asyncio.run(store.async_add(nodes_with_uuids(MODEL)))
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         asyncio.run(aclient.close())
         return
     with serving(FakeServer()) as fake:
@@ -78,7 +78,7 @@ def made(kind: str) -> Iterator[Named]:
             None if kind == "http sync" else AsyncQdrantClient(**options),
             hybrid=True,
         )
-        yield Named(ForeignBackend(store))
+        yield Named(LlamaIndexQdrantBackend(store))
         client.close()
 
 
@@ -86,7 +86,7 @@ def made(kind: str) -> Iterator[Named]:
 def dense() -> Iterator[Named]:
     store = foreign_store(QdrantClient(":memory:"))
     store.add(nodes_with_uuids(MODEL))
-    yield Named(ForeignBackend(store))
+    yield Named(LlamaIndexQdrantBackend(store))
     store.client.close()
 
 

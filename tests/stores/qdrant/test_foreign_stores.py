@@ -19,8 +19,9 @@ from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search, hybrid_queries
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.open import backend_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
@@ -38,7 +39,7 @@ def client() -> Iterator[QdrantClient]:
 
 
 def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
-    assert isinstance(backend_of(foreign_store(client)), ForeignBackend)
+    assert isinstance(backend_of(foreign_store(client)), LlamaIndexQdrantBackend)
 
 
 def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
@@ -46,9 +47,11 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
 ) -> None:
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
-    for backend in (ForeignBackend(store), ForeignBackend(foreign_store(client, hybrid=True))):
+    for other in (store, foreign_store(client, hybrid=True)):
+        backend = LlamaIndexQdrantBackend(other)
         assert backend.features.keyword is None
-        assert backend.batch(hybrid_queries(VECTOR, "leave", Search(3))) is None
+        with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
+            backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
         with pytest.raises(UnsupportedModeError):
@@ -59,7 +62,7 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
     client: QdrantClient,
 ) -> None:
     store = foreign_store(client, hybrid=True)
-    backend = ForeignBackend(store)
+    backend = LlamaIndexQdrantBackend(store)
     call = backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
     assert call is not None
     assert call.function() == [[], []]
@@ -76,7 +79,9 @@ def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
     store.add(nodes_with_uuids(MODEL))
     for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
         search = Search(20, Compare("lang", operator, value))
-        found = {each.node_id for each in ForeignBackend(store).dense(VECTOR, search).function()}
+        found = {
+            each.node_id for each in LlamaIndexQdrantBackend(store).dense(VECTOR, search).function()
+        }
         assert UUIDS["stray-note"] in found
         assert UUIDS["acme-leave-zh"] in found
         assert UUIDS["acme-leave"] not in found
@@ -96,9 +101,9 @@ def test_higher_is_better_whatever_the_distance(
 ) -> None:
     config = models.VectorParams(size=2, distance=models.Distance(distance))
     store = foreign_store(client, dense_config=config)
-    assert ForeignBackend(store).features.dense == declared
+    assert LlamaIndexQdrantBackend(store).features.dense == declared
     store.add([TextNode(text="t", embedding=vector) for vector in ([2.0, 0.0], [-1.0, 0.0])])
-    backend = ForeignBackend(foreign_store(client))  # which reads it from the collection
+    backend = LlamaIndexQdrantBackend(foreign_store(client))  # which reads it from the collection
     assert backend.features.dense == declared
     found = backend.dense([1.0, 0.0], Search(2)).function()
     assert [each.score for each in found] == pytest.approx(scores)
@@ -107,7 +112,7 @@ def test_higher_is_better_whatever_the_distance(
 def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
-    backend = ForeignBackend(store)
+    backend = LlamaIndexQdrantBackend(store)
     with pytest.raises(DimensionMismatchError, match="dimension 2"):
         backend.dense([1.0, 0.0], Search(1)).function()
     with pytest.raises(ConfigurationError, match="not finite"):
@@ -118,7 +123,7 @@ def test_ids_are_the_nodes_own_however_qdrant_spells_them(client: QdrantClient) 
     spelt = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
     store = foreign_store(client)
     store.add([TextNode(id_=spelt, text="t", embedding=[1.0, 0.0])])
-    (found,) = ForeignBackend(store).dense([1.0, 0.0], Search(1)).function()
+    (found,) = LlamaIndexQdrantBackend(store).dense([1.0, 0.0], Search(1)).function()
     assert found.node_id == found.node.node_id == spelt
 
 
@@ -127,7 +132,9 @@ def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
     payload = {"text": "old text", "color": "red", "doc_id": "d", "node_info": json.dumps({})}
     client.upsert("c", [models.PointStruct(id=7, vector=[1.0, 0.0], payload=payload)])
     red = Compare("color", FilterOperator.EQ, "red")
-    (found,) = ForeignBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+    (found,) = (
+        LlamaIndexQdrantBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+    )
     assert found.node_id == "7"
     assert found.node.get_content() == "old text"
 
@@ -136,13 +143,13 @@ def test_named_vectors_that_are_not_there_are_named(client: QdrantClient) -> Non
     other = {"other": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     client.create_collection("c", other)
     with pytest.raises(StoreFormatError, match="other"):
-        ForeignBackend(foreign_store(client))
+        LlamaIndexQdrantBackend(foreign_store(client))
 
 
 def test_a_scope_on_a_key_of_llamaindex_is_refused_before_anything_is_sent(
     client: QdrantClient,
 ) -> None:
-    backend = ForeignBackend(foreign_store(client))
+    backend = LlamaIndexQdrantBackend(foreign_store(client))
     with pytest.raises(UnsupportedFilterError, match="doc_id"):
         backend.dense(VECTOR, Search(1, Compare("doc_id", FilterOperator.EQ, "x")))
 
@@ -150,7 +157,7 @@ def test_a_scope_on_a_key_of_llamaindex_is_refused_before_anything_is_sent(
 def test_a_trusted_scope_holds_through_a_retriever(client: QdrantClient) -> None:
     store = foreign_store(client, hybrid=True)
     store.add(nodes_with_uuids(MODEL))
-    retriever = HybridRetriever(ForeignBackend(store), embed_model=MODEL)
+    retriever = HybridRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
     hits = retriever.retrieve(Query("annual leave", scope=Scope("acme"), top_k=20))
     assert hits
     assert {hit.node.metadata["tenant_id"] for hit in hits} == {"acme"}
@@ -160,7 +167,7 @@ async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeSer
     client = QdrantClient(fake.url, check_compatibility=False)
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
-    backend = ForeignBackend(store)
+    backend = LlamaIndexQdrantBackend(store)
     assert not backend.features.real_async
     assert backend.dense(VECTOR, Search(1)).coroutine is None
     assert len(await VectorRetriever(backend, embed_model=MODEL, top_k=4).aretrieve("leave")) == 4
@@ -172,7 +179,7 @@ async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> 
     foreign_store(client).add(nodes_with_uuids(MODEL))
     client.close()
     aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
-    backend = ForeignBackend(foreign_store(None, aclient))
+    backend = LlamaIndexQdrantBackend(foreign_store(None, aclient))
     assert backend.features.real_async
     retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
     assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
@@ -181,7 +188,7 @@ async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> 
 
 def test_a_key_of_the_store_is_not_shown(fake: FakeServer) -> None:
     client = QdrantClient(fake.url, check_compatibility=False, headers={"api-key": KEY})
-    backend = ForeignBackend(foreign_store(client, api_key=KEY))
+    backend = LlamaIndexQdrantBackend(foreign_store(client, api_key=KEY))
     fake.status = 401
     with pytest.raises(ConnectionError) as caught:
         backend.dense(VECTOR, Search(1)).function()

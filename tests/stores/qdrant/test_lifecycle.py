@@ -340,7 +340,7 @@ def test_fields_that_are_filtered_by_get_an_index_and_scopes_a_tenants(fake: Fak
     assert '"\\"list\\".\\"tags\\""' in bodies
     assert '"\\"meta\\".\\"text\\""' not in bodies
     assert '"\\"meta\\".\\"flag\\""' not in bodies
-    assert len(made) == 4 + 3 + 1
+    assert len(made) == 3 + 3 + 1
 
 
 def test_the_backend_of_a_store_is_found() -> None:

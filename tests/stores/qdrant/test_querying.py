@@ -26,7 +26,8 @@ from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import ScoreRange, Search
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

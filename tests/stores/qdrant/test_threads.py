@@ -7,7 +7,7 @@ from llama_index.core.schema import TextNode
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
-from llama_retrieval_ext.stores.qdrant.llama_index_store import ForeignBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -45,16 +45,16 @@ def test_stores_that_share_a_local_client_share_its_lock() -> None:
     client = QdrantClient(":memory:")
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))
-    backends = [ForeignBackend(foreign_store(client)) for _ in range(4)]
+    backends = [LlamaIndexQdrantBackend(foreign_store(client)) for _ in range(4)]
     vector = MODEL.get_query_embedding("leave")
 
-    def read(backend: ForeignBackend) -> int:
+    def read(backend: LlamaIndexQdrantBackend) -> int:
         call = backend.dense(vector, Search(3))
         return sum(len(call.function()) for _ in range(EACH))
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(read, backends)) == [3 * EACH] * 4
-    assert len({id(backend._foreign.connection._lock) for backend in backends}) == 1
+    assert len({id(backend._source.connection._lock) for backend in backends}) == 1
     client.close()
 
 

@@ -1,4 +1,4 @@
-"""`StoreParams`: settings handed on to the engine when a collection is made or searched."""
+"""The schema of a collection: its vectors, indexes, parameters and recorded config."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -12,10 +12,10 @@ from qdrant_client import models
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.qdrant_common.config import Manifest
+from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.stores.qdrant_common.points import (
     DOC,
-    DOC_KEY,
     LIST,
     LONGEST_VALUE,
     META,
@@ -23,21 +23,20 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     Payload,
     path,
 )
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
-# They are ours to decide.
-_TAKEN: Final = {"vectors", "sparse_vectors", "metadata"}
-# What decides on how many machines must have what was written.
+# Set by this package.
+_OWN: Final = {"vectors", "sparse_vectors", "metadata"}
+# Settings on which writes are safe.
 _SAFETY: Final = ("replication_factor", "write_consistency_factor")
-_COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _TAKEN
+_COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """What the one who opens a store wants of the engine.
+    """Settings for the engine when a collection is created or searched.
 
     Attributes:
         collection: For the collection, as in the engine's "create collection": ``hnsw_config``,
@@ -53,20 +52,16 @@ class StoreParams:
     search: models.SearchParams | None
 
     @classmethod
-    def of(cls, given: Mapping[str, object]) -> Self:
-        """The same, checked.
-
-        Raises:
-            ConfigurationError: The engine has no such setting, or none of such a value.
-        """
-        unknown = sorted(set(given) - _COLLECTION - {_VECTOR, _SPARSE, _SEARCH})
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """Return validated params, or raise `ConfigurationError`."""
+        unknown = sorted(set(settings) - _COLLECTION - {_VECTOR, _SPARSE, _SEARCH})
         if unknown:
             raise ConfigurationError(
                 f"store_params has {', '.join(unknown)}; Qdrant takes "
                 f"{', '.join(sorted(_COLLECTION))}, and dicts as {_VECTOR}, {_SPARSE} and {_SEARCH}"
             )
-        own = {name: value for name, value in given.items() if name in _COLLECTION}
-        vector, sparse, search = (_part(given, name) for name in (_VECTOR, _SPARSE, _SEARCH))
+        own = {name: value for name, value in settings.items() if name in _COLLECTION}
+        vector, sparse, search = (_part(settings, name) for name in (_VECTOR, _SPARSE, _SEARCH))
         params = cls(own, vector, sparse, None)
         try:
             params.creation(dimension=1, distance=models.Distance.COSINE)
@@ -78,7 +73,7 @@ class StoreParams:
 
     @property
     def recorded(self) -> Mapping[str, object]:
-        """What counts when the collection is made, as JSON has it."""
+        """The settings that count when the collection is created, as JSON has them."""
         checked = models.CreateCollection.model_validate(self.collection)
         own = checked.model_dump(mode="json", include=set(self.collection), exclude_none=True)
         parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
@@ -86,12 +81,12 @@ class StoreParams:
 
     @property
     def for_records(self) -> "StoreParams":
-        """For a collection that is as safe as this one, and is never searched by vectors."""
+        """Params of a collection with the same replication that is never searched by vectors."""
         kept = {name: self.collection[name] for name in _SAFETY if name in self.collection}
         return StoreParams({**kept, "hnsw_config": {"m": 0}}, {}, {}, None)
 
     def creation(self, *, dimension: int, distance: models.Distance) -> dict[str, object]:
-        """The arguments that a collection is made with, but for its name and metadata."""
+        """Return the arguments that create a collection, without its name and metadata."""
         dense = models.VectorParams.model_validate(
             {**self.vector, "size": dimension, "distance": distance}
         )
@@ -107,8 +102,8 @@ def _as_json(part: Mapping[str, object]) -> object:
     return to_jsonable_python(part, exclude_none=True)
 
 
-def _part(given: Mapping[str, object], name: str) -> Mapping[str, object]:
-    part = given.get(name) or {}
+def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
+    part = settings.get(name) or {}
     if not isinstance(part, Mapping):
         raise ConfigurationError(f"store_params[{name!r}] is a dict, got {part!r}")
     return part
@@ -144,19 +139,13 @@ def _scope_field(key: str) -> Field:
 # Made with the collection, before the first node: later the engine would not sort by them.
 SCOPE_FIELDS: Final = (
     Field(DOC, DOC, _KEYWORD),
-    Field(DOC_KEY, DOC_KEY, _KEYWORD),
     _scope_field(TENANT_KEY),
     _scope_field(KB_KEY),
 )
 
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
-    """The fields that payloads are the first to have, as far as there is room for more.
-
-    Args:
-        payloads: What is about to be stored.
-        indexed: Names of the fields that have an index.
-    """
+    """Return the fields of payloads that have no index yet, up to `MOST_FIELDS` in all."""
     new: dict[str, Field] = {}
     for field in _fields(payloads):
         if len(indexed) + len(new) >= MOST_FIELDS:
@@ -193,16 +182,15 @@ DISTANCES: Final[Mapping[Distance, models.Distance]] = {
 }
 
 
-def recorded(info: models.CollectionInfo, where: str) -> Manifest:
-    """The manifest of a collection.
+# How our score functions and ranges call the engine's distances.
+OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
+    **{theirs: ours for ours, theirs in DISTANCES.items()},
+    models.Distance.MANHATTAN: "euclid",
+}
 
-    Args:
-        info: What the engine says of the collection.
-        where: The store, for messages.
 
-    Raises:
-        StoreFormatError: The collection is not one of ours, or from a newer release.
-    """
+def recorded_config(info: models.CollectionInfo, where: str) -> QdrantConfig:
+    """Return the config of a collection, or raise `StoreFormatError`."""
     data = (info.config.metadata or {}).get(_KEY)
     vectors = info.config.params.vectors
     params = vectors.get(DENSE) if isinstance(vectors, dict) else None
@@ -212,30 +200,62 @@ def recorded(info: models.CollectionInfo, where: str) -> Manifest:
             "it, or use another collection"
         )
     if data.get("format") != FORMAT:
-        raise StoreFormatError(
-            f"{where} has format {data.get('format')!r}, this release reads format {FORMAT}; "
-            "install the release that wrote it, or index the documents again into another "
-            "collection"
+        raise format_error(
+            data, where=where, reads=f"format {FORMAT}", instead="another collection"
         )
-    distances: dict[models.Distance, Distance] = {
-        theirs: ours for ours, theirs in DISTANCES.items()
-    }
-    return Manifest(
-        Tokenizer.from_dict(data["tokenizer"]),
-        distances[params.distance],
-        params.size,
-        data["average_length"],
-        params=data["params"],
-    )
+    distance = OUR_DISTANCES[params.distance]
+    return QdrantConfig.from_dict({**data, "distance": distance, "dimension": params.size})
 
 
-def as_metadata(manifest: Manifest) -> dict[str, object]:
-    """What is recorded with the collection; dimension and distance are in its own configuration."""
-    return {
-        _KEY: {
-            "format": FORMAT,
-            "tokenizer": manifest.tokenizer.to_dict(),
-            "average_length": manifest.average_length,
-            "params": dict(manifest.params),
-        }
-    }
+def as_metadata(config: QdrantConfig) -> dict[str, object]:
+    """Return what is recorded with a collection, beside its distance and dimension."""
+    data = config.to_dict()
+    del data["distance"], data["dimension"]
+    return {_KEY: {"format": FORMAT, **data}}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The vectors of a collection.
+
+    Attributes:
+        dense: Name of the dense vectors; None for those without a name.
+        dimension: How long they are.
+        distance: How they are compared.
+        sparse: Name of the sparse vectors; None where there are none.
+        weighs_rarity: Whether the engine multiplies by the rarity of terms.
+    """
+
+    dense: str | None
+    dimension: int
+    distance: models.Distance
+    sparse: str | None = None
+    weighs_rarity: bool = False
+
+
+def layout_of(
+    info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
+) -> Layout:
+    """Return the layout of a collection that exists.
+
+    Args:
+        info: The engine's description.
+        dense: Name of the dense vectors, unless they have none.
+        sparse: Possible names of the sparse vectors.
+        where: The store, for messages.
+
+    Raises:
+        StoreFormatError: It has no such dense vectors.
+    """
+    vectors = info.config.params.vectors
+    unnamed = isinstance(vectors, models.VectorParams)
+    params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)
+    if params is None or params.multivector_config is not None:
+        raise StoreFormatError(
+            f"{where} has no single dense vectors named {dense!r}; it has "
+            f"{sorted(vectors) if isinstance(vectors, dict) else vectors}; name one of them"
+        )
+    known = info.config.params.sparse_vectors or {}
+    name = next((name for name in sparse if name in known), None)
+    rarity = name is not None and known[name].modifier == models.Modifier.IDF
+    return Layout(None if unnamed else dense, params.size, params.distance, name, rarity)

@@ -1,0 +1,330 @@
+"""The index of a store: its config, its mapping, and how it is created."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreError,
+    StoreFormatError,
+)
+from llama_retrieval_ext.stores.elasticsearch.client import Request, Requests, json_request
+from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
+from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.config import (
+    ConfigRequest,
+    StoreConfig,
+    format_error,
+    recorded_params,
+)
+
+FORMAT: Final = 1
+META: Final = "llama_retrieval_ext"
+# Settings that count when the index is created. The others are recorded by name.
+_RECORDED: Final = (
+    "number_of_shards",
+    "number_of_replicas",
+    "index_options",
+    "settings",
+    "properties",
+)
+# A missing index has no hits; missing shards must not leave half of the hits.
+SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
+_MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
+_EXISTS: Final = "resource_already_exists_exception"
+
+ID: Final = "id"
+NODE: Final = "node"
+TEXT: Final = "text"
+VECTOR: Final = "vector"
+
+# As every engine of this package weighs terms.
+_BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
+# Whole terms only: without columns on disk.
+_KEYWORD: Final = {"type": "keyword", "doc_values": False}
+# By default, scores in full precision.
+_EXACT: Final = {"type": "hnsw"}
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """One way to compare embeddings.
+
+    Attributes:
+        name: The engine's name of it.
+        distance: Ours.
+        score: From the engine's score, which is always positive, to ours; higher is better. See
+            https://www.elastic.co/guide/en/elasticsearch/reference/8.19/dense-vector.html
+    """
+
+    name: str
+    distance: Distance
+    score: Callable[[float], float]
+
+
+def _cosine(score: float) -> float:
+    return min(1.0, max(-1.0, 2.0 * score - 1.0))
+
+
+def _dot(score: float) -> float:
+    return score - 1.0 if score >= 1.0 else 1.0 - 1.0 / score
+
+
+def _negative_distance(score: float) -> float:
+    return -math.sqrt(max(0.0, 1.0 / score - 1.0))
+
+
+SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
+    "cosine": Similarity("cosine", "cosine", _cosine),
+    "dot": Similarity("max_inner_product", "dot", _dot),
+    "euclid": Similarity("l2_norm", "euclid", _negative_distance),
+}
+# Takes vectors of length 1 only, where it is the cosine.
+_DOT_PRODUCT: Final = replace(SIMILARITIES["cosine"], name="dot_product")
+
+
+def similarity_named(name: str) -> Similarity:
+    """Return the similarity that the engine calls so."""
+    known = {each.name: each for each in (*SIMILARITIES.values(), _DOT_PRODUCT)}
+    return known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticsearchConfig(StoreConfig):
+    """How an index is set up.
+
+    Attributes:
+        analyzer: The server's analyser in place of the tokenizer; None for the tokenizer.
+        routing: Whether a tenant's nodes are on one shard.
+    """
+
+    analyzer: str | None = None
+    routing: bool = False
+
+    @classmethod
+    def of_index(cls, description: Json, index: str) -> Self | None:
+        """Return the config that an index records; None if there is no index.
+
+        Args:
+            description: The engine's description of every index by that name.
+            index: The name.
+
+        Raises:
+            StoreFormatError: The index was not made by this package, or by a newer release, or
+                there are two.
+        """
+        if not description:
+            return None
+        metas = [
+            each.get("mappings", {}).get("_meta", {}).get(META) for each in description.values()
+        ]
+        data = metas[0]
+        if len(metas) > 1 or not isinstance(data, dict):
+            raise StoreFormatError(
+                f"the Elasticsearch index {index!r} was not made by this package; name another "
+                "one, or hand in the LlamaIndex ElasticsearchStore that it belongs to"
+            )
+        if data.get("format") != FORMAT:
+            raise format_error(
+                data, where=f"the index {index!r}", reads=FORMAT, instead="another index"
+            )
+        return cls.from_dict(data)
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticsearchConfigRequest(ConfigRequest):
+    """The config that a store's opener requests; None takes what is recorded, or the default."""
+
+    kept_in: ClassVar[str] = "index"
+    also_called: ClassVar[Mapping[str, str]] = {
+        "routing": "routing (of a knowledge base: many_tenants)"
+    }
+
+    analyzer: str | None = None
+    routing: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexParams:
+    """Settings of Elasticsearch beyond those of every engine.
+
+    All but ``num_candidates`` count when the index is created. For an existing index they must
+    equal the recorded ones, or be left out.
+
+    Attributes:
+        number_of_shards: Shards of the index; None for the server's default, 1.
+        number_of_replicas: Copies of each; None for the server's default, 1.
+        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
+            ``int8_hnsw`` and its like need a quarter of the memory or less, and score in that
+            precision; ``flat`` compares every embedding.
+        analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
+        routing: Whether a tenant's nodes are on one shard, which its queries then go to alone: for
+            many tenants, together with ``number_of_shards``. None for the recorded value, or False.
+        num_candidates: How many nodes each shard examines for its nearest, at least. Elastic
+            recommends 100, or twice ``top_k`` if that is more, to begin with.
+        settings: Further index settings, such as analysers.
+        properties: Further fields of the mapping.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    number_of_shards: int | None = None
+    number_of_replicas: int | None = None
+    index_options: Mapping[str, Any] | None = None
+    analyzer: str | None = None
+    routing: bool | None = None
+    num_candidates: int = 100
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        least = {"number_of_shards": 1, "number_of_replicas": 0, "num_candidates": 1}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < lowest):
+                raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The settings that are recorded with a new index."""
+        return recorded_params(self, _RECORDED)
+
+
+def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
+    """Return the settings and the mapping of a new index.
+
+    Raises:
+        ConfigurationError: The user's mapping has a field with the name of one of ours.
+    """
+    own: Json = {
+        ID: {"type": "keyword"},
+        DOC: _KEYWORD,
+        # Stored beside the source, too: that holds the embedding, and takes longer to read.
+        NODE: {"type": "text", "index": False, "norms": False, "store": True},
+        TEXT: {
+            "type": "text",
+            "analyzer": config.analyzer or "whitespace",
+            "index_options": "freqs",
+        },
+        TERMS: _KEYWORD,
+        PIECES: _KEYWORD,
+        VECTOR: {
+            "type": "dense_vector",
+            "dims": config.dimension,
+            "similarity": SIMILARITIES[config.distance].name,
+            "index": True,
+            "index_options": dict(params.index_options or _EXACT),
+        },
+    }
+    clash = sorted(set(own).intersection(params.properties))
+    if clash:
+        raise ConfigurationError(
+            f"the fields {', '.join(clash)} belong to the store; give yours other names"
+        )
+    return {
+        "settings": _settings(params),
+        "mappings": {
+            # An undeclared field is a mistake, and must not extend the mapping.
+            "dynamic": "strict",
+            "_meta": {META: {"format": FORMAT, **config.to_dict()}},
+            "_routing": {"required": config.routing},
+            "properties": {**own, **params.properties},
+        },
+    }
+
+
+def _settings(params: IndexParams) -> Mapping[str, Any]:
+    counts = {
+        name: getattr(params, name)
+        for name in ("number_of_shards", "number_of_replicas")
+        if getattr(params, name) is not None
+    }
+    return {"similarity": {"default": _BM25}, **counts, **params.settings}
+
+
+class Index:
+    """An index by its name, and what is known about it.
+
+    Args:
+        name: Its name on the server.
+        request: The config that its opener requests.
+        params: How it is created.
+
+    Attributes:
+        config: The config that is recorded, or will be.
+        is_small: Whether the last searches found all nodes.
+    """
+
+    def __init__(self, name: str, request: ConfigRequest, params: IndexParams) -> None:
+        self.name = name
+        self.params = params
+        self.config = request.resolve(ElasticsearchConfig(), self.where)
+        self.is_small = False
+        self._request = request
+        self._exists = False
+
+    @property
+    def where(self) -> str:
+        """The index, for messages."""
+        return f"the index {self.name!r}"
+
+    def look_up(self) -> Requests[None]:
+        """Read the recorded config, if the index exists.
+
+        Raises:
+            StoreFormatError: The index was not made by this package.
+            ConfigurationError: It has another tokenizer, distance or setting than requested.
+            DimensionMismatchError: It has another dimension than requested.
+        """
+        description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
+        recorded = ElasticsearchConfig.of_index(description, self.name)
+        self.config = self._request.resolve(recorded or ElasticsearchConfig(), self.where)
+        self._exists = recorded is not None
+
+    def exists(self) -> Requests[bool]:
+        """Return whether the index exists; ask the server if it did not."""
+        if not self._exists:
+            yield from self.look_up()
+        return self._exists
+
+    def create(self, dimension: int) -> Requests[ElasticsearchConfig]:
+        """Create the index if need be; checked every time, as a write to a missing one makes one.
+
+        Args:
+            dimension: Of the embeddings that are to be added.
+
+        Raises:
+            DimensionMismatchError: The index takes another dimension.
+        """
+        yield from self.look_up()
+        if not self._exists:
+            new = replace(self.config, dimension=self.config.dimension or dimension)
+            try:
+                yield json_request("PUT", self.name, body=index_body(new, self.params))
+            except StoreError as error:
+                if _EXISTS not in str(error):
+                    raise
+            # Another process may have been first, with another dimension.
+            yield from self.look_up()
+        if self.config.dimension != dimension:
+            raise DimensionMismatchError(
+                f"the nodes have embeddings of dimension {dimension}, {self.where} takes "
+                f"{self.config.dimension}; use the embedding model that it was filled with"
+            )
+        return self.config
+
+    def drop(self) -> Requests[None]:
+        """Delete the index; the next nodes may have another dimension."""
+        yield from self.look_up()  # raises if it is not ours
+        yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
+        self.config = self._request.resolve(ElasticsearchConfig(), self.where)
+        self._exists = False
+
+    def refresh_request(self) -> Request:
+        """Return the request that makes written nodes visible to searches."""
+        return json_request("POST", self.name, "_refresh", params=_MISSING_IS_EMPTY)
