@@ -87,6 +87,7 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         directory: The open store.
     """
 
+    few_hits: ClassVar[int] = 0  # another request costs less than the nodes of hits that are cut
     has_mmr: ClassVar[bool] = True
 
     def __init__(self, directory: StoreDirectory) -> None:

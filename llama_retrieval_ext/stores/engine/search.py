@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Steps
@@ -25,9 +25,6 @@ F = TypeVar("F")
 S = TypeVar("S", bound="NativeSearch")
 H = TypeVar("H")
 T = TypeVar("T")
-
-# Up to so many hits, nodes come with the response that shows how many hits tie.
-_FEW: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +79,14 @@ class EngineSearch(ABC, Generic[F, S, H]):
     Attributes:
         most_hits: How many hits the engine is asked for at most. Of more nodes that tie at the
             cut the engine's choice stands: to order all of them by id would take seconds.
+        few_hits: Up to so many hits are requested with their nodes while it is not known how many
+            tie: over a network that costs less than another request.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can measure the rarity of terms on a part of the nodes.
     """
 
     most_hits: ClassVar[int] = 10_000
+    few_hits: ClassVar[int] = 512
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
 
@@ -241,13 +241,13 @@ class EngineSearch(ABC, Generic[F, S, H]):
         limit, cut, with_nodes = len(hits), search.top_k - 1, True
         while len(hits) == limit < self.most_hits and scores[-1] == scores[cut]:
             limit = min(4 * limit, self.most_hits)
-            with_nodes = limit <= _FEW
+            with_nodes = limit <= self.few_hits
             (hits,) = yield from self.pages([search], [limit], with_nodes=with_nodes)
             scores = self.scores(search, hits)
+        good = sum(score >= scores[cut] for score in scores)
         if not with_nodes:
-            good = sum(score >= scores[cut] for score in scores)
             (hits,) = yield from self.pages([search], [good], with_nodes=True)
-        return hits
+        return hits[:good]
 
 
 # For annotations where the engine does not matter.
