@@ -245,8 +245,12 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         *,
         top_k: int,
     ) -> Requests[list[Candidate]]:
-        """Return chosen candidates: all ids in one request, the chosen nodes in a second."""
-        del top_k
+        """Return chosen candidates: all ids in one request, the chosen nodes in a second.
+
+        With the nodes in one request, if at least half of the candidates may be chosen.
+        """
+        if 2 * top_k > near.top_k:
+            return super().hybrid(near, sharing, choose, top_k=top_k)
 
         def steps() -> Requests[list[Candidate]]:
             nearest = yield from self.native(near)
