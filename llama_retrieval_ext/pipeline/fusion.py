@@ -167,6 +167,7 @@ class Fusion(Operand, ABC):
         Raises:
             ScoreError: A score is None or not finite, and the fusion goes by scores.
         """
+        check_weights(weights)
         first: dict[str, NodeWithScore] = {}
         paths: dict[str, Hit] = {}
         scored: dict[str, list[tuple[str, float | None]]] = {}
@@ -192,8 +193,7 @@ class Fusion(Operand, ABC):
         weights: Mapping[str, float] | None = None,
         top_k: int | None = None,
     ) -> list[FusedId]:
-        """`fuse`, for rankings that are ids with scores, best first, and not yet nodes."""
-        check_weights(weights)
+        """`fuse` for rankings of ids with scores, best first; the weights are not checked."""
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
         top = ranked(self.combine(shares))[:top_k]

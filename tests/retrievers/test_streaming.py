@@ -219,7 +219,7 @@ def test_retrievers_that_stages_ask_are_not_heard(stream: Streamed) -> None:
 @both_ways
 def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed) -> None:
     unscored = FakeRetriever([("a", None)])
-    with pytest.raises(ValueError, match="'a' has the score None"):
+    with pytest.raises(ValueError, match="the score of 'a' is None"):
         stream(branches(unscored, late("b", 0.0)) >> Max(), "q")
 
 
