@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         default_intent_rules,
     )
     from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+    from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
     from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
@@ -172,6 +173,8 @@ __all__ = [
     "IntentAdaptiveRetriever",
     "IntentProfile",
     "InvalidFilterError",
+    "KGRetriever",
+    "KGRuleRetriever",
     "KeywordRetriever",
     "KnowledgeBase",
     "KnowledgeBaseInfo",
@@ -289,6 +292,8 @@ _MODULES = {
     "IntentAdaptive": "retrievers.intent",
     "IntentAdaptiveRetriever": "retrievers.intent",
     "IntentProfile": "retrievers.intent_profile",
+    "KGRetriever": "retrievers.kg_rule",
+    "KGRuleRetriever": "retrievers.kg_rule",
     "KeywordRetriever": "retrievers.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
     "KnowledgeBaseInfo": "ingest.info",

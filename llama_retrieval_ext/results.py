@@ -240,6 +240,35 @@ class Contribution:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ProofEdge:
+    """An edge of the graph that makes a rule's sentence true.
+
+    Attributes:
+        source: Id of the node it starts at.
+        type: Its relation type.
+        target: Id of the node it ends at.
+        text: The edge in words, with the names of both ends.
+    """
+
+    source: str
+    type: str
+    target: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the edge as JSON."""
+        return {
+            "source": self.source,
+            "type": self.type,
+            "target": self.target,
+            "text": self.text,
+        }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """The store that a hit was found in, for stages that need what is stored beside its text.
@@ -266,6 +295,7 @@ class Hit(NodeWithScore):
         source: Name of the retriever that found it, or of the fusion that ranked it.
         priority: Order among sources that rank before score (rules before search); None where
             unused.
+        proof: The edges from which a rule concluded it.
         contributions: What each leg of a fusion gave to the score.
 
     Examples:
@@ -278,6 +308,7 @@ class Hit(NodeWithScore):
 
     source: str = ""
     priority: int | None = None
+    proof: tuple[ProofEdge, ...] = ()
     contributions: tuple[Contribution, ...] = ()
 
     @classmethod
@@ -317,6 +348,8 @@ class Hit(NodeWithScore):
         }
         if self.priority is not None:
             known["priority"] = self.priority
+        if self.proof:
+            known["proof"] = [edge.to_dict() for edge in self.proof]
         if self.contributions:
             known["contributions"] = [part.to_dict() for part in self.contributions]
         return known
