@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.open import open_graph
+    from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
     from llama_retrieval_ext.graph.rules.yaml import load_rules
+    from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
     from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
@@ -74,6 +76,9 @@ if TYPE_CHECKING:
     )
     from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
+    from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
+    from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
+    from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
     from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
@@ -178,6 +183,9 @@ __all__ = [
     "KeywordRetriever",
     "KnowledgeBase",
     "KnowledgeBaseInfo",
+    "KnowledgePolicy",
+    "KnowledgeResponse",
+    "KnowledgeRetriever",
     "LLMRerank",
     "LLMSelector",
     "Leg",
@@ -194,6 +202,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "Postprocessed",
+    "ProcessRequirements",
     "Query",
     "QueryFusionRetriever",
     "Recency",
@@ -204,6 +213,7 @@ __all__ = [
     "RerankRetriever",
     "Reranker",
     "RetrievalExtError",
+    "RetrievalItem",
     "RetrievalPipeline",
     "Retriever",
     "Rewrite",
@@ -233,6 +243,7 @@ __all__ = [
     "StoreFormatError",
     "StoreUnavailableError",
     "Task",
+    "TextToCypher",
     "Threshold",
     "Together",
     "Tokenizer",
@@ -297,6 +308,9 @@ _MODULES = {
     "KeywordRetriever": "retrievers.keyword",
     "KnowledgeBase": "ingest.knowledge_base",
     "KnowledgeBaseInfo": "ingest.info",
+    "KnowledgePolicy": "retrievers.knowledge_policy",
+    "KnowledgeResponse": "retrievers.knowledge_response",
+    "KnowledgeRetriever": "retrievers.knowledge",
     "LLMRerank": "stages.rerank.llm",
     "LLMSelector": "retrievers.routing.selectors",
     "Leg": "execution.legs",
@@ -312,6 +326,7 @@ _MODULES = {
     "Outcome": "execution.plan",
     "Plan": "execution.plan",
     "Postprocessed": "pipeline.postprocessor",
+    "ProcessRequirements": "graph.rules.requirements",
     "Query": "query",
     "QueryFusionRetriever": "retrievers.query_fusion",
     "RRF": "stages.fusion",
@@ -322,6 +337,7 @@ _MODULES = {
     "RerankChain": "stages.rerank.chain",
     "RerankRetriever": "retrievers.rerank",
     "Reranker": "stages.rerank.reranker",
+    "RetrievalItem": "retrievers.knowledge_response",
     "RetrievalPipeline": "retrievers.retrieval_pipeline",
     "Retriever": "pipeline.retriever",
     "Rewrite": "pipeline.stages",
@@ -340,6 +356,7 @@ _MODULES = {
     "Selector": "retrievers.routing.selectors",
     "StepBack": "stages.rewrite.multi_query",
     "Task": "execution.plan",
+    "TextToCypher": "graph.text_to_cypher",
     "Threshold": "stages.selection",
     "Together": "execution.plan",
     "Tokenizer": "text.tokenizer",

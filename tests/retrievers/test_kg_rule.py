@@ -42,11 +42,7 @@ def topic_graph() -> EmbeddedGraph:
         for kb in KNOWLEDGE_BASES:
             own = {"tenant_id": tenant, "kb_id": kb}
             nodes = [GraphNode(topic, "Process", topic, own) for topic in TOPICS]
-            edges = [
-                Edge.of(topic, type_, f"{tenant} {kb} {at}", own)
-                for topic in TOPICS
-                for at, type_ in enumerate(("USES", "HAS_HAZARD", "HAS_QUALITY_POINT"))
-            ]
+            edges = [Edge.of(topic, "USES", f"{tenant} {kb}", own) for topic in TOPICS]
             graph.upsert(nodes, edges).function()
     return graph
 
