@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions
 for command in (quickstart, ingest, search, list_, show, delete, info, copy, remove):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (("graph", graph_app), ("rules", rules_app)):
-    app.add_typer(group, name=name, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(group, name=name)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -29,8 +29,14 @@ QUESTIONS: Final = (
 _MAX_HOPS: Final = 8
 _SHOWN: Final = 8
 
-graph_app = typer.Typer(help="Look at a graph: what it has, and what joins two entities.")
-rules_app = typer.Typer(help="Check rules, and run them over a graph.")
+graph_app = typer.Typer(
+    help="Look at a graph: what it has, and what joins two entities.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+rules_app = typer.Typer(
+    help="Check rules, and run them over a graph.", rich_markup_mode=None, no_args_is_help=True
+)
 
 Url = Annotated[
     str,
