@@ -52,7 +52,8 @@ class KGRuleRetriever(Retriever):
     No LLM and no embedding: entities are linked by name, rules are matched from there along the
     graph, and each hit is a sentence with its ``proof``, the edges that make it true, and the
     ``priority`` of its rule. The score is the rule's confidence, times how surely the entity is
-    named; half of that for a conclusion of another kind than the query's words ask for.
+    named; half of that for a conclusion of another kind than the query's words, or the name of its
+    chapter, ask for.
 
     Processes may also be given: as ``Query.context["processes"]``, names or ids. The rest of the
     context is what the conditions of rules see (``chapter``, ``engineering_type``, …). Its
@@ -142,7 +143,7 @@ class KGRuleRetriever(Retriever):
         linked = yield from step("entity linking", self._processes(query))
         conclusions = yield from step("rules", self._conclusions([*linked], query))
         _note_processes(linked, conclusions)
-        wanted = self._kinds(query.query_str)
+        wanted = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
         hits = [self._hit(each, linked, wanted, query) for each in conclusions]
         condition = query.condition
         kept = [hit for hit in hits if matches(condition, hit.node.metadata)]

@@ -3,18 +3,13 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -30,7 +25,6 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
-    PROCESSES_KEY,
     KGRetriever,
     KGRuleRetriever,
     Rules,
@@ -43,12 +37,17 @@ from llama_retrieval_ext.retrievers.knowledge_policy import (
     each_text_once,
     items_of,
 )
+from llama_retrieval_ext.retrievers.knowledge_query import (
+    CHAPTER_KEY,
+    TYPE_KEY,
+    context_of,
+    inference_query,
+    is_or_lacks,
+    named,
+)
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
-
-CHAPTER_KEY: Final = "chapter"
-TYPE_KEY: Final = "engineering_type"
 
 Side: TypeAlias = BaseRetriever | Leg
 
@@ -227,7 +226,7 @@ class KnowledgeRetriever(Retriever):
             timeout_s: Seconds for the whole answer.
             context: What else conditions of rules see.
         """
-        own = _context(chapter, engineering_type, processes, context)
+        own = context_of(chapter, engineering_type, processes, context)
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
@@ -248,7 +247,7 @@ class KnowledgeRetriever(Retriever):
         context: Mapping[str, object] | None = None,
     ) -> KnowledgeResponse:
         """`search` without blocking the event loop."""
-        own = _context(chapter, engineering_type, processes, context)
+        own = context_of(chapter, engineering_type, processes, context)
         asked = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
@@ -273,7 +272,7 @@ class KnowledgeRetriever(Retriever):
         """
         only = self._only(RULE_SIDE)
         found = only.search(
-            _named(processes), engineering_type=engineering_type, processes=processes, scope=scope
+            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
         )
         return found.regulations
 
@@ -287,7 +286,7 @@ class KnowledgeRetriever(Retriever):
         """`retrieve_regulations` without blocking the event loop."""
         only = self._only(RULE_SIDE)
         found = await only.asearch(
-            _named(processes), engineering_type=engineering_type, processes=processes, scope=scope
+            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
         )
         return found.regulations
 
@@ -354,7 +353,7 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The rule side failed.
         """
         only = self._inferring(use_llm)
-        return only.search(_inference(context, processes), scope=scope).regulations
+        return only.search(inference_query(context, processes), scope=scope).regulations
 
     async def ainfer_rules(
         self,
@@ -366,7 +365,7 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`infer_rules` without blocking the event loop."""
         only = self._inferring(use_llm)
-        return (await only.asearch(_inference(context, processes), scope=scope)).regulations
+        return (await only.asearch(inference_query(context, processes), scope=scope)).regulations
 
     def _inferring(self, use_llm: bool) -> Self:  # noqa: FBT001 - private
         only = self._only(RULE_SIDE)
@@ -425,7 +424,7 @@ class KnowledgeRetriever(Retriever):
         for key, name in keys:
             value = query.context.get(name)
             if key is not None and isinstance(value, str):
-                query = query.but(filters=_is_or_lacks(key, value))
+                query = query.but(filters=is_or_lacks(key, value))
         return Ask(self.legs[side], query, max(self.policy.candidates, self.policy.case_top_k))
 
     def _expression(self) -> str:
@@ -442,41 +441,5 @@ def _text_to_cypher(graph: Graph | None, llm: LLM | None) -> TextToCypher | None
     return TextToCypher(graph_of(graph), llm)
 
 
-def _inference(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
-    """The query for what rules conclude."""
-    given = {"query": context} if isinstance(context, str) else dict(context)
-    text = given.pop("query", None) or _named(processes)
-    own = _context(None, None, processes or None, given)
-    return Query(str(text), context=own)
-
-
 def _rule_side(graph: Graph, rules: Rules | None) -> KGRuleRetriever:
     return KGRetriever(graph) if rules is None else KGRuleRetriever(graph, rules)
-
-
-def _context(
-    chapter: str | None,
-    engineering_type: str | None,
-    processes: Sequence[str] | None,
-    context: Mapping[str, object] | None,
-) -> dict[str, object]:
-    given = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
-    own: dict[str, object] = {key: value for key, value in given.items() if value is not None}
-    if processes is not None:
-        own[PROCESSES_KEY] = [processes] if isinstance(processes, str) else list(processes)
-    return {**(context or {}), **own}
-
-
-def _named(processes: Sequence[str]) -> str:
-    return processes if isinstance(processes, str) else ", ".join(map(str, processes))
-
-
-def _is_or_lacks(key: str, value: str) -> MetadataFilters:
-    """The filter for what has a value in a field, or lacks the field."""
-    return MetadataFilters(
-        filters=[
-            MetadataFilter(key=key, value=value),
-            MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY),
-        ],
-        condition=FilterCondition.OR,
-    )

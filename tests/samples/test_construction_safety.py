@@ -41,8 +41,10 @@ def test_its_texts_are_articles_of_the_regulations() -> None:
     [
         (
             "Which measures does deep foundation pit excavation require?",
-            "deep foundation pit excavation requires pit bracing and retaining "
-            "against pit collapse",
+            (
+                "deep foundation pit excavation requires pit bracing and retaining "
+                "against pit collapse"
+            ),
             "deep foundation pit excavation -HAS_HAZARD-> pit collapse",
         ),
         (
