@@ -1,19 +1,19 @@
 """`TextToCypher`: an LLM writes a statement for a question; it runs only if it reads one scope."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.cypher_text import scope_parameters
+from llama_retrieval_ext.graph.protocols import ExplainingGraph
 from llama_retrieval_ext.graph.summary import GraphSummary, summary
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
@@ -42,19 +42,6 @@ Because: {problem}
 Write a better one, the statement alone.
 Statement:
 """
-
-
-@runtime_checkable
-class ExplainingGraph(Protocol):
-    """A graph that answers Cypher, and says before what a statement would do."""
-
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
-        """Run a statement that only reads."""
-        ...
-
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement; ``r`` for one that only reads."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class KnowledgeRetriever(Retriever):
         own = KnowledgePolicy() if policy is None else policy
         self.policy = of_type(own, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
-        self._owned: list[Callable[[], object]] = []
+        self.owned: list[Callable[[], object]] = []
 
     @classmethod
     def from_storage(  # noqa: PLR0913 - what both sides are made of
@@ -165,12 +165,12 @@ class KnowledgeRetriever(Retriever):
             for close in closers:
                 close()
             raise
-        made._owned = closers
+        made.owned = closers
         return made
 
     def close(self) -> None:
         """Close what `from_storage` opened; a second call does nothing."""
-        closers, self._owned = self._owned, []
+        closers, self.owned = self.owned, []
         for close in closers:
             close()
 
@@ -381,7 +381,7 @@ class KnowledgeRetriever(Retriever):
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """The same with fewer sides."""
         only = copy.copy(self)
-        only.__dict__["_owned"] = []
+        only.owned = []
         only.legs = {side: leg for side, leg in self.legs.items() if side in sides}
         only.top_k = None
         if limit is not None:
