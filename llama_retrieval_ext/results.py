@@ -58,6 +58,35 @@ class Contribution:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ProofEdge:
+    """An edge of the graph that makes a rule's sentence true.
+
+    Attributes:
+        source: Id of the node it starts at.
+        type: Its relation type.
+        target: Id of the node it ends at.
+        text: The edge in words, with the names of both ends.
+    """
+
+    source: str
+    type: str
+    target: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the edge as JSON."""
+        return {
+            "source": self.source,
+            "type": self.type,
+            "target": self.target,
+            "text": self.text,
+        }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """The store that a hit was found in, for stages that need what is stored beside its text.
@@ -84,6 +113,7 @@ class Hit(NodeWithScore):
         source: Name of the retriever that found it, or of the fusion that ranked it.
         priority: Order among sources that rank before score (rules before search); None where
             unused.
+        proof: The edges from which a rule concluded it.
         contributions: What each leg of a fusion gave to the score.
         matched_entities: What the query names and a graph links to the hit: entities, titles and
             phrases.
@@ -100,6 +130,7 @@ class Hit(NodeWithScore):
 
     source: str = ""
     priority: int | None = None
+    proof: tuple[ProofEdge, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     matched_entities: tuple[str, ...] = ()
     hop_distance: int | None = None
@@ -142,6 +173,8 @@ class Hit(NodeWithScore):
         }
         if self.priority is not None:
             known["priority"] = self.priority
+        if self.proof:
+            known["proof"] = [edge.to_dict() for edge in self.proof]
         if self.contributions:
             known["contributions"] = [part.to_dict() for part in self.contributions]
         if self.hop_distance is not None:
@@ -250,10 +283,10 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
 
 
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:
-    """Return the hit with the path by which a graph found it; the same hit where none did."""
+    """Return the hit with the path or proof that it was found by; the same hit where none was."""
     if found is None:
         return hit
-    kept = ("matched_entities", "hop_distance", "path")
+    kept = ("matched_entities", "hop_distance", "path", "proof", "priority")
     return hit.model_copy(update={name: getattr(found, name) for name in kept})
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.graph import show_graph_quickstart
 from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
 from llama_retrieval_ext.cli.options import EmbedModel, Target
@@ -113,12 +114,20 @@ def quickstart(
         ),
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",
+    graph: Annotated[
+        bool,
+        typer.Option("--graph", help="Answer from the sample graph by rules, with proofs."),
+    ] = False,
 ) -> None:
     """Index samples or your files, and answer questions.
 
     The samples are Python's language reference and four Chinese laws, asked in both languages.
     For your own files add --ask QUESTION; in a terminal you are asked for questions.
     """
+    if graph:
+        _check_alone(paths, ask)
+        show_graph_quickstart()
+        return
     # LlamaIndex takes two seconds to import, which --help need not.
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
@@ -143,6 +152,14 @@ def quickstart(
     else:
         _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model))
     raise typer.Exit(code)
+
+
+def _check_alone(paths: list[Path] | None, ask: list[str] | None) -> None:
+    if paths or ask:
+        raise ConfigurationError(
+            "--graph shows the sample graph with its questions; for a graph of your own use "
+            "llama-retrieval rules run FILE --process QUESTION --graph URL"
+        )
 
 
 def _check_questions(ask: list[str] | None, place: Target, *, has_paths: bool) -> None:

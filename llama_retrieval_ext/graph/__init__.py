@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.open import open_graph
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.graph.passage_links import PassageLinks
+    from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
     from llama_retrieval_ext.graph.rules.yaml import load_rules
+    from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "EntityLinker",
     "PassageGraphs",
     "PassageLinks",
+    "ProcessRequirements",
+    "TextToCypher",
     "load_rules",
     "open_graph",
 ]
@@ -25,6 +29,8 @@ __all__ = [
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
+        "llama_retrieval_ext.graph.text_to_cypher": ("TextToCypher",),
+        "llama_retrieval_ext.graph.rules.requirements": ("ProcessRequirements",),
         "llama_retrieval_ext.graph.embedded_store": ("EmbeddedPropertyGraphStore",),
         "llama_retrieval_ext.graph.entity_linking": ("EntityLinker",),
         "llama_retrieval_ext.graph.open": ("open_graph",),

@@ -96,6 +96,10 @@ class Neo4jGraph:
         """Run a statement that only reads; the server refuses one that writes."""
         return self.connection.read(statement, parameters)
 
+    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+        """Return what a statement would do, without running it: ``r`` for one that only reads."""
+        return self.connection.explain(statement, parameters)
+
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         statement = (

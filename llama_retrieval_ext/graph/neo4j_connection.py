@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
@@ -27,6 +27,8 @@ from llama_retrieval_ext.execution.loop_thread import LoopThread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.neo4j_rows import Rows
 from llama_retrieval_ext.urls import bracketed, seconds, secret
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {
@@ -154,11 +156,21 @@ class Neo4jConnection:
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a statement that cannot write: the server refuses it."""
-        return self._call(statement, parameters, neo4j.RoutingControl.READ)
+        return self._call(statement, parameters, neo4j.RoutingControl.READ, _rows)
 
     def write(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a statement that may write."""
-        return self._call(statement, parameters, neo4j.RoutingControl.WRITE)
+        return self._call(statement, parameters, neo4j.RoutingControl.WRITE, _rows)
+
+    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+        """Return what a statement would do, without running it: ``r`` for one that only reads."""
+        query_type: Call[str] = self._call(
+            f"EXPLAIN {statement}",
+            parameters,
+            neo4j.RoutingControl.READ,
+            lambda result: str(result.summary.query_type),
+        )
+        return query_type
 
     def close(self) -> None:
         """Close the drivers that are ours; a second call does nothing."""
@@ -174,31 +186,37 @@ class Neo4jConnection:
             self.driver.close()
 
     def _call(
-        self, statement: str, parameters: Mapping[str, object], routing: neo4j.RoutingControl
-    ) -> Call[Rows]:
+        self,
+        statement: str,
+        parameters: Mapping[str, object],
+        routing: neo4j.RoutingControl,
+        take: Callable[[neo4j.EagerResult], T],
+    ) -> Call[T]:
         # Checked identifiers and values as parameters: nobody else's text is in the statement.
         query = neo4j.Query(statement, timeout=self.timeout_s)
         values = dict(parameters)
 
-        def function() -> Rows:
+        def function() -> T:
             self._check_open()
             with self._errors():
-                records, _, _ = self.driver.execute_query(
-                    query, values, routing_=routing, database_=self.database
+                return take(
+                    self.driver.execute_query(
+                        query, values, routing_=routing, database_=self.database
+                    )
                 )
-                return [record.data() for record in records]
 
-        async def coroutine() -> Rows:
+        async def coroutine() -> T:
             return await self._own_loop().run(on_own_loop())
 
-        async def on_own_loop() -> Rows:
+        async def on_own_loop() -> T:
             with self._errors():
                 if self._on_loop is None:
                     self._on_loop = self.async_driver()
-                records, _, _ = await self._on_loop.execute_query(
-                    query, values, routing_=routing, database_=self.database
+                return take(
+                    await self._on_loop.execute_query(
+                        query, values, routing_=routing, database_=self.database
+                    )
                 )
-                return [record.data() for record in records]
 
         return Call(function, coroutine)
 
@@ -238,6 +256,10 @@ class Neo4jConnection:
             raise StoreError(f"{self.where} refuses the request: {error.message}") from error
         except DriverError as error:
             raise StoreUnavailableError(f"the driver of {self.where} failed: {error}") from error
+
+
+def _rows(result: neo4j.EagerResult) -> Rows:
+    return [record.data() for record in result.records]
 
 
 def _options(query: str) -> dict[str, str]:

@@ -175,7 +175,7 @@ class Fusion(Operand, ABC):
             scored[name] = [(hit.node.node_id, hit.score) for hit in ranking]
             for hit in ranking:
                 first.setdefault(hit.node.node_id, hit)
-                if isinstance(hit, Hit) and hit.hop_distance is not None:
+                if isinstance(hit, Hit) and (hit.hop_distance is not None or hit.proof):
                     paths.setdefault(hit.node.node_id, hit)
         hits = [
             with_origin(

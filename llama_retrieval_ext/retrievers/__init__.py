@@ -19,6 +19,10 @@ if TYPE_CHECKING:
         default_intent_rules,
     )
     from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+    from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
+    from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
+    from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
+    from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
     from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
@@ -51,13 +55,19 @@ __all__ = [
     "IntentAdaptive",
     "IntentAdaptiveRetriever",
     "IntentProfile",
+    "KGRetriever",
+    "KGRuleRetriever",
     "KeywordRetriever",
+    "KnowledgePolicy",
+    "KnowledgeResponse",
+    "KnowledgeRetriever",
     "LLMSelector",
     "MergedScore",
     "MultiQueryRetriever",
     "QueryFusionRetriever",
     "RecursiveRetriever",
     "RerankRetriever",
+    "RetrievalItem",
     "RetrievalPipeline",
     "Route",
     "RouteRule",
@@ -74,6 +84,16 @@ __all__ = [
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
+        "llama_retrieval_ext.retrievers.knowledge_response": (
+            "KnowledgeResponse",
+            "RetrievalItem",
+        ),
+        "llama_retrieval_ext.retrievers.knowledge_policy": ("KnowledgePolicy",),
+        "llama_retrieval_ext.retrievers.knowledge": ("KnowledgeRetriever",),
+        "llama_retrieval_ext.retrievers.kg_rule": (
+            "KGRetriever",
+            "KGRuleRetriever",
+        ),
         "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
         "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),

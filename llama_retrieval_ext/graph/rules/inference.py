@@ -1,12 +1,12 @@
 """`infer`: what rules conclude from a graph, each conclusion with its proof."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.graph.backend import GraphBackend
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.rules.chaining import Variant, variants
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, stored_properties
 from llama_retrieval_ext.graph.rules.rule import Rule, RuleSet
@@ -24,6 +24,7 @@ class Conclusion:
         chain: Ids of the rules that were used, this one first.
         bindings: Node of each variable; None for an optional one that is not there.
         proof: The edges that make it true.
+        nodes: The nodes of the bindings and of the proof, by id.
     """
 
     rule: Rule
@@ -32,11 +33,55 @@ class Conclusion:
     chain: tuple[str, ...]
     bindings: tuple[tuple[str, str | None], ...]
     proof: tuple[Edge, ...]
+    nodes: Mapping[str, GraphNode] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Optional variables that are bound to nothing: a finding, not a failure."""
         return tuple(name for name, node_id in self.bindings if node_id is None)
+
+    @property
+    def start(self) -> str:
+        """Id of the node that the rule starts at."""
+        return self.bindings[0][1] or ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every node of the proof is still there; not if one was deleted meanwhile."""
+        return all(end in self.nodes for edge in self.proof for end in (edge.source, edge.target))
+
+    def name_of(self, node_id: str, *, language: str = "") -> str:
+        """Return what a node of the conclusion is called.
+
+        Args:
+            node_id: A node of the bindings or of the proof.
+            language: Prefers the property ``name_`` and this, such as ``name_en``, where it is set.
+        """
+        node = self.nodes.get(node_id)
+        if node is None:
+            return node_id
+        return name_in(node, language)
+
+    def proof_in_words(self, *, language: str = "") -> list[str]:
+        """Return each edge of the proof by the names of its ends."""
+        return [
+            f"{self.name_of(edge.source, language=language)} -{edge.type}-> "
+            f"{self.name_of(edge.target, language=language)}"
+            for edge in self.proof
+        ]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the conclusion as JSON."""
+        return {
+            "rule": self.rule.id,
+            "kind": self.rule.kind,
+            "text": self.text,
+            "priority": self.rule.priority,
+            "confidence": self.confidence,
+            "chain": list(self.chain),
+            "bindings": dict(self.bindings),
+            "proof": [list(edge.id) for edge in self.proof],
+        }
 
 
 def infer(
@@ -53,7 +98,8 @@ def infer(
         graph: What the rules are matched against.
         rules: The rules; each way to match is one request to the graph, and they run together.
         seeds: Ids that the start of each rule is one of; None for every node.
-        context: Of the query, for conditions.
+        context: Of the query, for conditions. Its ``language`` chooses names: for ``en`` the
+            property ``name_en`` of a node, where it is set.
         scope: Who asks.
 
     Returns:
@@ -73,28 +119,73 @@ def infer(
     ]
     outcomes = yield Together(tasks)
     found = [
-        (way, match) for way, out in zip(ways, outcomes, strict=True) for match in out.result()
+        (way, match, _partition(match))
+        for way, out in zip(ways, outcomes, strict=True)
+        for match in out.result()
     ]
-    ids = {id_ for _, match in found for id_ in match.ids if id_ is not None}
-    nodes = yield graph.nodes(sorted(ids), scope=scope)
+    nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
-    for conclusion in (_conclusion(way, match, nodes) for way, match in found):
-        key = (conclusion.rule.id, conclusion.text, conclusion.bindings)
+    language = str((context or {}).get("language") or "")
+    for way, match, own in found:
+        conclusion = _conclusion(way, match, nodes[own], language)
+        key = (own, conclusion.rule.id, conclusion.text, conclusion.bindings)
         if key not in best or _strength(conclusion) < _strength(best[key]):
             best[key] = conclusion
     return sorted(best.values(), key=_order)
 
 
-def _conclusion(way: Variant, match: Match, nodes: Mapping[str, GraphNode]) -> Conclusion:
+def _partition(match: Match) -> Partition:
+    """The partition that a match lies in, as far as its edges tell."""
+    named = (Partition.of(edge.properties) for step in match.proof for edge in step)
+    return next((own for own in named if own != Partition()), Partition())
+
+
+def _nodes(
+    graph: GraphBackend, found: Sequence[tuple[Match, Partition]], scope: Scope | None
+) -> Plan[dict[Partition, dict[str, GraphNode]]]:
+    """The nodes of the matches; the same id may be another node in another partition."""
+    ids: dict[Partition, set[str]] = {}
+    for match, own in found:
+        ids.setdefault(own, set()).update(_ids_of(match))
+    nodes: dict[Partition, dict[str, GraphNode]] = {}
+    for own, in_it in ids.items():
+        kbs = () if own.kb_id is None else (own.kb_id,)
+        narrow = scope if own == Partition() else Scope(own.tenant_id, kbs)
+        nodes[own] = yield graph.nodes(sorted(in_it), scope=narrow)
+    return nodes
+
+
+def name_in(node: GraphNode, language: str) -> str:
+    """Return the name of a node in a language, or the one that it has."""
+    own = node.properties.get(f"name_{language}") if language else None
+    return own if isinstance(own, str) and own else node.name
+
+
+def _conclusion(
+    way: Variant, match: Match, nodes: Mapping[str, GraphNode], language: str
+) -> Conclusion:
     bound = dict(zip(way.pattern.variables, match.ids, strict=True))
     own = {name: bound[name] for name in way.rule.pattern.variables}
     present = {name: nodes[id_] for name, id_ in own.items() if id_ is not None and id_ in nodes}
     text = way.rule.text(
-        {name: node.name for name, node in present.items()},
+        {name: name_in(node, language) for name, node in present.items()},
         {name: stored_properties(node) for name, node in present.items()},
     )
     edges = dict.fromkeys(edge for step in match.proof for edge in step)
-    return Conclusion(way.rule, text, way.confidence, way.chain, tuple(own.items()), tuple(edges))
+    return Conclusion(
+        way.rule,
+        text,
+        way.confidence,
+        way.chain,
+        tuple(own.items()),
+        tuple(edges),
+        {id_: nodes[id_] for id_ in _ids_of(match) if id_ in nodes},
+    )
+
+
+def _ids_of(match: Match) -> set[str]:
+    ends = {end for step in match.proof for edge in step for end in (edge.source, edge.target)}
+    return ends | {id_ for id_ in match.ids if id_ is not None}
 
 
 def _strength(conclusion: Conclusion) -> tuple[object, ...]:

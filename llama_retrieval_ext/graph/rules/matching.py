@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError, RuleError
 from llama_retrieval_ext.execution.plan import Call
@@ -11,6 +11,7 @@ from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.neo4j_rows import edge_of
+from llama_retrieval_ext.graph.protocols import AdjacencyGraph, CypherGraph
 from llama_retrieval_ext.graph.rules.cypher import compiled
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
@@ -38,28 +39,6 @@ class Match:
         """Sort key: by nodes, then by edges; a node that is not there comes last."""
         nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
         return nodes, tuple(tuple(edge.id for edge in step) for step in self.proof)
-
-
-@runtime_checkable
-class CypherGraph(Protocol):
-    """A graph that answers Cypher."""
-
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
-        """Run a statement that only reads."""
-        ...
-
-
-@runtime_checkable
-class AdjacencyGraph(Protocol):
-    """A graph that can be gone through in memory."""
-
-    def views(self, scope: Scope | None) -> Sequence[Adjacency]:
-        """Return the adjacency of each visible partition."""
-        ...
-
-    def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view."""
-        ...
 
 
 def find_matches(

@@ -1,0 +1,256 @@
+"""`llama-retrieval graph` and `rules`: look at a graph, find paths, check and run rules."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.options import KbId, Tenant
+from llama_retrieval_ext.cli.output import counted, say, say_aside, say_table, three_digits
+from llama_retrieval_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.graph.backend import GraphBackend
+    from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+    from llama_retrieval_ext.graph.rules.inference import Conclusion
+    from llama_retrieval_ext.graph.rules.rule import RuleSet
+    from llama_retrieval_ext.results import SearchResult
+
+SAMPLE: Final = "sample"
+QUESTIONS: Final = (
+    "Which measures does deep foundation pit excavation require?",
+    "深基坑开挖需要哪些安全措施？",  # noqa: RUF001 - Chinese punctuation
+)
+_MAX_HOPS: Final = 8
+_SHOWN: Final = 8
+
+graph_app = typer.Typer(
+    help="Look at a graph: what it has, and what joins two entities.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+rules_app = typer.Typer(
+    help="Check rules, and run them over a graph.", rich_markup_mode=None, no_args_is_help=True
+)
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--graph",
+        metavar="URL",
+        help="The graph: graph:DIRECTORY, neo4j://HOST:7687/DATABASE, neo4js:// for TLS, "
+        "bolt://HOST:7687, or sample for the graph of construction safety that is shipped.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@graph_app.command()
+def info(
+    graph: Annotated[str, typer.Argument(metavar="URL", help="As for --graph.")] = SAMPLE,
+    *,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+    as_json: Json = False,
+) -> None:
+    """Say how many nodes of each label a graph has, and which relations join them."""
+    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
+    from llama_retrieval_ext.graph.summary import summary  # noqa: PLC0415 - likewise
+
+    with _opened(graph) as opened:
+        found = run(summary(opened, scope=_scope(tenant, kb_id)))
+    relations = [(a, type_, b, str(n)) for (a, type_, b), n in found.relations.items()]
+    if as_json:
+        keys = ("from", "relation", "to", "edges")
+        shown = [dict(zip(keys, (*each[:3], int(each[3])), strict=True)) for each in relations]
+        say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
+        return
+    say(f"{counted(found.nodes, 'node')}, {counted(found.edges, 'edge')}")
+    say_table(("label", "nodes"), [(label, str(n)) for label, n in found.labels.items()])
+    if relations:
+        say()
+        say_table(("from", "relation", "to", "edges"), relations)
+
+
+@graph_app.command()
+def path(
+    start: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
+    end: Annotated[str, typer.Argument(metavar="B", help="Name or id of another.")],
+    *,
+    graph: Url = SAMPLE,
+    max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+) -> None:
+    """Show a shortest path between two entities, in any direction of the edges."""
+    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
+    from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - likewise
+
+    scope = _scope(tenant, kb_id)
+    with _opened(graph) as opened:
+        first, last = (_entity(opened, name, scope) for name in (start, end))
+        found = run(expand(opened, [first], max_hops=max_hops, scope=scope))
+        if last not in found:
+            raise ConfigurationError(
+                f"no path of at most {max_hops} edges joins {start!r} and {end!r}; add --max-hops"
+            )
+        way = found.path(last)
+        nodes = opened.nodes(way.nodes, scope=scope).function()
+    names = {id_: node.name for id_, node in nodes.items()}
+    say(counted(len(way.edges), "hop"))
+    for edge in way.edges:
+        ends = names.get(edge.source, edge.source), names.get(edge.target, edge.target)
+        say(f"  {ends[0]} -{edge.type}-> {ends[1]}")
+
+
+@rules_app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file of rules.")],
+) -> None:
+    """Check a file of rules: an error names line, column and the nearest right spelling."""
+    rules = ext.load_rules(file)
+    say(f"{file}: {counted(len(rules), 'rule')}, no errors")
+    say_table(
+        ("rule", "kind", "priority", "confidence"),
+        [(r.id, r.kind, str(r.priority), three_digits(r.confidence)) for r in rules],
+    )
+
+
+@rules_app.command("run")
+def run_rules(  # noqa: PLR0913 - a command's options are its parameters
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A YAML file of rules, or sample for the shipped.")
+    ],
+    *,
+    process: Annotated[str, typer.Option(help="Name or id of a process, or a question with it.")],
+    graph: Url = SAMPLE,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What conditions of rules see, such as chapter=safety. May be repeated.",
+        ),
+    ] = None,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+    as_json: Json = False,
+) -> None:
+    """Show what rules conclude for a process, each sentence with its proof."""
+    rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
+    with _opened(graph) as opened:
+        retriever = ext.KGRuleRetriever(opened, rules)
+        found = retriever.requirements(
+            process, context=_context(context), scope=_scope(tenant, kb_id)
+        )
+    if as_json:
+        say(json.dumps(found.to_dict(), ensure_ascii=False, indent=2))
+        return
+    for each in found.conclusions:
+        _show(each)
+    if not found.conclusions:
+        say(f"no rule concludes anything for {found.process}")
+
+
+def show_graph_quickstart() -> None:
+    """Answer questions from the sample graph, with proofs."""
+    graph, rules = _sample()
+    with graph:
+        retriever = ext.KGRuleRetriever(graph, rules)
+        retriever.search(QUESTIONS[0])  # the first query builds the list of names
+        for question in QUESTIONS:
+            start = time.perf_counter()
+            result = retriever.search(question)
+            _show_answer(question, result, 1e3 * (time.perf_counter() - start))
+    say("\nThe same in Python", style="bold")
+    say(
+        "from llama_retrieval_ext import KGRuleRetriever\n"
+        "from llama_retrieval_ext.samples.construction_safety import open_construction_safety\n"
+        "graph, rules = open_construction_safety()\n"
+        f'print(KGRuleRetriever(graph, rules).retrieve("{QUESTIONS[0]}")[0].text)'
+    )
+
+
+def _show_answer(question: str, result: "SearchResult", took_ms: float) -> None:
+    say(f"\n{question}", style="bold")
+    say(f"{counted(len(result), 'sentence')} by rules, no LLM, {took_ms:.1f} ms; the first:")
+    for hit in result[:_SHOWN]:
+        say(f"  {three_digits(hit.score or 0.0)}  {hit.text}")
+        say(f"        {'; '.join(map(str, hit.proof))}", style="dim")
+
+
+def _show(conclusion: "Conclusion") -> None:
+    priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
+    say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
+    for edge in conclusion.proof_in_words():
+        say(f"    {edge}", style="dim")
+
+
+@contextmanager
+def _opened(url: str) -> "Iterator[GraphBackend]":
+    if url == SAMPLE:
+        graph: GraphBackend = _sample()[0]
+    else:
+        _check_there(url)
+        graph = ext.open_graph(url)
+    try:
+        yield graph
+    finally:
+        graph.close()
+
+
+def _check_there(url: str) -> None:
+    """Refuse a folder that is not there: a typing error must not make an empty graph."""
+    scheme, _, place = url.partition(":")
+    if scheme == "graph" and place and place != ":memory:" and not Path(place).is_dir():
+        raise ConfigurationError(f"there is no graph in the folder {place}")
+
+
+def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
+    from llama_retrieval_ext.samples.construction_safety import (  # noqa: PLC0415 - LlamaIndex
+        open_construction_safety,
+    )
+
+    return open_construction_safety()
+
+
+def _sample_rules() -> "RuleSet":
+    from llama_retrieval_ext.samples.construction_safety import (  # noqa: PLC0415 - LlamaIndex
+        construction_rules,
+    )
+
+    return construction_rules()
+
+
+def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
+    """The id of an entity by its id or name."""
+    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
+
+    if graph.nodes([name], scope=scope).function():
+        return name
+    linked = run(ext.EntityLinker(graph).link(name, scope=scope, limit=1))
+    if not linked:
+        raise ConfigurationError(f"no entity of the graph is named {name!r}")
+    if linked[0].score < 1:
+        say_aside(f"took {name!r} for {linked[0].name!r}", style="yellow")
+    return linked[0].node_id
+
+
+def _scope(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
+    if tenant_id is None and kb_id is None:
+        return None
+    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
+
+
+def _context(pairs: list[str] | None) -> dict[str, object]:
+    context: dict[str, object] = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise ConfigurationError(f"got --context {pair!r}; write KEY=VALUE: chapter=safety")
+        context[key.strip()] = value.strip()
+    return context

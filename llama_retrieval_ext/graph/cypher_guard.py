@@ -1,0 +1,266 @@
+"""Rewrites a Cypher statement that somebody else wrote so that it reads one scope; or refuses it.
+
+What is let through is a small part of Cypher: ``MATCH`` and ``OPTIONAL MATCH`` of plain patterns,
+``WHERE`` and ``RETURN`` with a few functions. Every pattern gets a path variable and a condition
+on all its nodes and relationships, so that nothing else can be matched, counted or compared. There
+is no way to write a pattern elsewhere: no subquery, no procedure, no pattern in an expression.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.cypher_text import sees_edge, sees_node
+from llama_retrieval_ext.query import Scope
+
+MAX_HOPS: Final = 6
+_MAX_TOKENS: Final = 600
+_WORDY: Final = ("s", "i", "n", "k")
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+    (?P<s>'[^'\\\n]*'|"[^"\\\n]*")
+    |(?P<i>[^\W\d]\w*|`[\w .:/@+-]+`)
+    |(?P<n>\d+(?:\.\d+)?(?!\w))
+    |(?P<r>\.\.)|(?P<c><=|>=|<>)
+    |(?P<p>[()\[\]{}:,|&*=<>+/%.!-])
+    )""",
+    re.VERBOSE,
+)
+_MAP: Final = r"(?:\{i:-?[snk](?:,i:-?[snk])*\})?"
+_NODE: Final = rf"\(i?(?::i(?:[|&:]i)*)?{_MAP}\)"
+_HOPS: Final = r"(?:\*(?:n|n?rn))?"
+_EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
+_PART: Final = re.compile(rf"(?:i=)?{_NODE}(?:{_EDGE}{_NODE})*")
+# What would be a pattern in an expression.
+_PATTERN: Final = re.compile(r"[{}]|--|-\[|->|<-|\)-\(|\]-\(")
+_CLAUSES: Final = ("MATCH", "OPTIONAL", "WHERE", "RETURN")
+_LITERALS: Final = ("TRUE", "FALSE")
+_FUNCTIONS: Final = frozenset(
+    {
+        *("count", "collect", "sum", "avg", "min", "max", "size", "length", "coalesce", "head"),
+        *("last", "tolower", "toupper", "tointeger", "tofloat", "tostring", "trim", "labels"),
+        *("type", "nodes", "relationships", "startnode", "endnode", "abs", "round", "substring"),
+        *("in", "and", "or", "not", "xor", "then", "when", "else", "where", "return", "distinct"),
+        "by",
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        *("CALL", "CREATE", "MERGE", "DELETE", "DETACH", "SET", "REMOVE", "LOAD", "UNWIND"),
+        *("FOREACH", "USE", "UNION", "EXISTS", "SHOW", "DROP", "ALTER", "INSERT", "FINISH"),
+        *("YIELD", "CSV", "GRANT", "DENY", "REVOKE", "TERMINATE", "START", "STOP", "PROFILE"),
+        *("EXPLAIN", "CYPHER", "LET", "FILTER", "REDUCE", "SEARCH", "USING"),
+    }
+)
+
+
+class StatementRefusedError(ConfigurationError):
+    """A statement that is not let through; the message says why."""
+
+
+class _Token(NamedTuple):
+    kind: str  # s string, i identifier, n number, r dots, c comparison, k literal word, else itself
+    text: str
+
+    @property
+    def word(self) -> str:
+        """The keyword that it may be."""
+        return self.text.upper() if self.kind in "ik" else ""
+
+
+class _Clause(NamedTuple):
+    name: str
+    tokens: list[_Token]
+
+
+def guarded(statement: str, *, scope: Scope | None, limit: int) -> str:
+    """Return a statement that reads what the scope sees, and at most so many rows.
+
+    Args:
+        statement: Untrusted Cypher.
+        scope: Who asks; the conditions refer to the parameters of `scope_parameters`.
+        limit: Most rows.
+
+    Raises:
+        StatementRefusedError: It is more than plain reading.
+
+    Examples:
+        >>> print(guarded("MATCH (a:Hazard) RETURN a.name", scope=None, limit=5))
+        MATCH p_0 = (a:Hazard)
+        WHERE all(p_node IN nodes(p_0) WHERE p_node:__Node__)
+        RETURN a.name LIMIT 5
+
+    """
+    clauses = _clauses(_tokens(statement))
+    lines: list[str] = []
+    number = 0
+    for at, clause in enumerate(clauses):
+        if clause.name.endswith("MATCH"):
+            parts = _parts(clause.tokens)
+            paths = [f"p_{number + place}" for place in range(len(parts))]
+            number += len(parts)
+            matched = [_named(path, part) for path, part in zip(paths, parts, strict=True)]
+            conditions = [_condition(name, scope) for name, _ in matched]
+            following = clauses[at + 1]
+            if following.name == "WHERE":
+                conditions.insert(0, f"({_text(_expression(following.tokens))})")
+            lines.append(f"{clause.name} {', '.join(text for _, text in matched)}")
+            lines.append(f"WHERE {' AND '.join(conditions)}")
+        elif clause.name == "RETURN":
+            lines.append(f"RETURN {_returned(clause.tokens, limit)}")
+    return "\n".join(lines)
+
+
+def _tokens(statement: str) -> list[_Token]:
+    text = statement.strip().rstrip(";").rstrip()
+    found: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise StatementRefusedError(
+                f"{text[at : at + 20].strip()!r} is not let through; write literals rather than "
+                "parameters, and no comments"
+            )
+        kind = match.lastgroup or ""
+        own = match[kind]
+        word = own.upper()
+        if kind == "i" and word in _REFUSED:
+            raise StatementRefusedError(f"{own} is refused: a statement may only MATCH and RETURN")
+        if kind == "i" and own.strip("`").startswith("p_"):
+            raise StatementRefusedError(f"names that begin with p_ are taken, got {own}")
+        kind = "k" if kind == "i" and word in _LITERALS else own if kind == "p" else kind
+        found.append(_Token(kind, own))
+        at = match.end()
+        if len(found) > _MAX_TOKENS:
+            raise StatementRefusedError(f"the statement has more than {_MAX_TOKENS} words")
+    return found
+
+
+def _clauses(tokens: Sequence[_Token]) -> list[_Clause]:
+    clauses: list[_Clause] = []
+    depth = 0
+    for token in tokens:
+        depth += (token.text in "([{") - (token.text in ")]}") if token.kind == token.text else 0
+        if token.word in _CLAUSES:
+            if depth:
+                raise StatementRefusedError(f"{token.text} inside brackets is refused")
+            if token.word == "MATCH" and clauses and clauses[-1].name == "OPTIONAL":
+                clauses[-1] = _Clause("OPTIONAL MATCH", [])
+            else:
+                clauses.append(_Clause(token.word, []))
+        elif not clauses:
+            raise StatementRefusedError(f"a statement begins with MATCH, got {token.text!r}")
+        else:
+            clauses[-1].tokens.append(token)
+    _check_order([clause.name for clause in clauses])
+    return clauses
+
+
+def _check_order(names: Sequence[str]) -> None:
+    order = " ".join(names)
+    if not re.fullmatch(r"(?:(?:OPTIONAL )?MATCH (?:WHERE )?)+RETURN", order):
+        raise StatementRefusedError(
+            f"a statement is MATCH … WHERE … RETURN, with OPTIONAL MATCH between, got {order}"
+        )
+
+
+def _parts(tokens: Sequence[_Token]) -> list[list[_Token]]:
+    """The patterns of a MATCH, each checked."""
+    parts: list[list[_Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token.kind in ("(", "[", "{")) - (token.kind in (")", "]", "}"))
+        if token.kind == "," and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    for part in parts:
+        if not _PART.fullmatch("".join(token.kind for token in part)):
+            raise StatementRefusedError(
+                f"the pattern {_text(part)!r} is refused: write (a:Label {{key: 'value'}})"
+                f"-[:TYPE*1..3]->(b), at most {MAX_HOPS} hops, and conditions behind WHERE"
+            )
+        _check_hops(part)
+    return parts
+
+
+def _check_hops(part: Sequence[_Token]) -> None:
+    for before, token in pairwise(part):
+        if token.kind == "n" and before.kind in ("*", "r") and float(token.text) > MAX_HOPS:
+            raise StatementRefusedError(f"a pattern has at most {MAX_HOPS} hops, got {token.text}")
+
+
+def _named(path: str, part: list[_Token]) -> tuple[str, str]:
+    """The path variable of a pattern, its own or a new one, and the pattern with it."""
+    if len(part) > 1 and part[1].kind == "=":
+        return part[0].text, _text(part)
+    return path, f"{path} = {_text(part)}"
+
+
+def _condition(path: str, scope: Scope | None) -> str:
+    sees = sees_node("p_node", scope)
+    node = "p_node:__Node__" if sees == "true" else f"p_node:__Node__ AND {sees}"
+    conditions = [f"all(p_node IN nodes({path}) WHERE {node})"]
+    edge = sees_edge("p_edge", scope)
+    if edge != "true":
+        conditions.append(f"all(p_edge IN relationships({path}) WHERE {edge})")
+    return " AND ".join(conditions)
+
+
+def _expression(tokens: list[_Token]) -> list[_Token]:
+    """The same tokens, if no pattern and no other function than the known can be among them."""
+    if not tokens:
+        raise StatementRefusedError("WHERE and RETURN need an expression")
+    kinds = "".join(token.kind for token in tokens)
+    found = _PATTERN.search(kinds)
+    if found:
+        raise StatementRefusedError(
+            f"{found[0]!r} in a condition or a result is refused: patterns stand behind MATCH"
+        )
+    _check_brackets(kinds)
+    for before, token in pairwise(tokens):
+        is_call = token.kind == "(" and before.kind in _WORDY
+        if is_call and before.text.casefold() not in _FUNCTIONS:
+            raise StatementRefusedError(f"the function {before.text} is refused")
+    for dot, name, opened in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if dot.kind == "." and opened.kind == "(":
+            raise StatementRefusedError(f"the function {name.text} is refused")
+    return tokens
+
+
+def _check_brackets(kinds: str) -> None:
+    """Refuse what closes a bracket that it has not opened: it could end one of ours."""
+    opened: list[str] = []
+    for kind in kinds:
+        if kind in "([":
+            opened.append(kind)
+        elif kind in ")]" and (not opened or opened.pop() + kind not in ("()", "[]")):
+            opened = ["?"]
+            break
+    if opened:
+        raise StatementRefusedError("a condition or a result has brackets without a partner")
+
+
+def _returned(tokens: list[_Token], limit: int) -> str:
+    words = [token.word for token in tokens]
+    if "LIMIT" in words:
+        at = words.index("LIMIT")
+        number = tokens[at + 1 :]
+        if len(number) != 1 or not number[0].text.isdigit():
+            raise StatementRefusedError("LIMIT takes one number, at the end")
+        limit, tokens = min(limit, int(number[0].text)), tokens[:at]
+    if tokens and tokens[0].kind == "*":
+        raise StatementRefusedError("RETURN * is refused: name what to return")
+    return f"{_text(_expression(tokens))} LIMIT {limit}"
+
+
+def _text(tokens: Sequence[_Token]) -> str:
+    """Tokens as Cypher: a space where two words meet, so that none become one."""
+    text, before = "", ""
+    for token in tokens:
+        text += f" {token.text}" if before in _WORDY and token.kind in _WORDY else token.text
+        before = token.kind
+    return text

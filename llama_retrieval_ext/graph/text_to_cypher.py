@@ -1,0 +1,148 @@
+"""`TextToCypher`: an LLM writes a statement for a question; it runs only if it reads one scope."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
+from llama_retrieval_ext.graph.cypher_text import scope_parameters
+from llama_retrieval_ext.graph.protocols import ExplainingGraph
+from llama_retrieval_ext.graph.summary import GraphSummary, summary
+from llama_retrieval_ext.llm.client import LLMWriter, filled
+from llama_retrieval_ext.llm.parsing import without_thinking
+from llama_retrieval_ext.query import Scope
+
+NAME: Final = "text_to_cypher"
+_READS: Final = "r"
+_SCHEMA_LINES: Final = 60
+_FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
+_PROMPT: Final = """\
+Write one Cypher statement that answers the question from this graph. Only MATCH, OPTIONAL MATCH,
+WHERE, RETURN, ORDER BY and LIMIT; no subqueries, no procedures, no parameters. Every node has a
+`name`, perhaps `name_en`. Return names, not nodes. Give the statement alone.
+
+The graph has:
+{schema}
+
+Question: {question}
+Statement:
+"""
+_REPAIR: Final = """\
+{prompt}
+This statement does not do:
+{statement}
+Because: {problem}
+Write a better one, the statement alone.
+Statement:
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CypherAnswer:
+    """What a statement returned.
+
+    Attributes:
+        statement: As it ran, with the conditions of the scope.
+        rows: By the names that the statement gives.
+    """
+
+    statement: str
+    rows: tuple[dict[str, Any], ...]  # Any: what Cypher returns
+
+    def sentences(self) -> list[str]:
+        """Return each row as text, each once."""
+        lines = ("; ".join(f"{key}: {value}" for key, value in row.items()) for row in self.rows)
+        return list(dict.fromkeys(lines))
+
+
+class TextToCypher:
+    """Asks an LLM for a statement, and runs it if it is fit to.
+
+    The statement is stripped of what the model says around it, rewritten so that all it can match
+    is in the scope, EXPLAINed, and refused unless it only reads. A statement that is refused, or
+    that the server does not understand, goes back to the model once, with the reason. What still
+    does not do gives no answer, and the answer as a whole is degraded.
+
+    Args:
+        graph: A graph on Neo4j.
+        llm: Any LlamaIndex LLM.
+        max_rows: How many rows a statement returns at most.
+
+    Raises:
+        ConfigurationError: The graph does not answer Cypher.
+    """
+
+    def __init__(self, graph: GraphBackend, llm: LLM, *, max_rows: int = 20) -> None:
+        if not isinstance(graph, ExplainingGraph):
+            raise ConfigurationError(
+                f"text-to-Cypher needs a graph on Neo4j, got {graph!r}; the rules need none"
+            )
+        self.graph: ExplainingGraph = graph
+        self.backend = of_type(graph, GraphBackend, "graph")
+        self.writer = LLMWriter(llm, share=1.0)
+        self.max_rows = check_count(max_rows, "max_rows")
+
+    def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
+        """Return what a statement for a question finds; None where there is none that does.
+
+        Args:
+            question: The question.
+            scope: Who asks.
+
+        Returns:
+            A plan for the execution drivers ``run`` and ``arun``.
+        """
+        schema = yield from summary(self.backend, scope=scope)
+        prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
+        problem = ""
+        for _ in range(2):
+            written = yield from self.writer.written(NAME, prompt, stripped, scope=scope)
+            if not written:
+                return None
+            try:
+                return (yield from self._run(written[0], scope))
+            except StoreUnavailableError:
+                raise
+            except (StatementRefusedError, StoreError) as error:
+                problem = str(error)
+            prompt = filled(_REPAIR, prompt=first, statement=written[0], problem=problem)
+        note_degraded(NAME, f"the LLM wrote no statement that could be run: {problem}")
+        return None
+
+    def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
+        own = guarded(statement, scope=scope, limit=self.max_rows)
+        parameters = scope_parameters(scope)
+        kind = yield self.graph.explain(own, parameters)
+        if kind != _READS:
+            raise StatementRefusedError("the statement would write")
+        rows = yield self.graph.read(own, parameters)
+        return CypherAnswer(own, tuple(rows))
+
+
+def stripped(answer: str) -> str:
+    """Return the statement of what a model says: no thinking, no fence, no words before it.
+
+    Examples:
+        >>> stripped("<think>hm</think>Here it is: ```cypher MATCH (a) RETURN a.name; ```")
+        'MATCH (a) RETURN a.name'
+
+    """
+    text = without_thinking(answer)
+    fenced = _FENCED.search(text)
+    text = fenced[1] if fenced else text
+    start = re.search(r"(?im)^\s*(?:optional\s+)?match\b", text)
+    return text[start.start() if start else 0 :].strip().rstrip(";").strip()
+
+
+def _described(schema: GraphSummary) -> str:
+    """The relations of a graph, or its labels where there are none, a line each."""
+    lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in schema.relations]
+    lines = lines or [f"(:{label})" for label in schema.labels]
+    return "\n".join(lines[:_SCHEMA_LINES]) or "(nothing)"

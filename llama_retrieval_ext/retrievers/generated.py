@@ -1,0 +1,42 @@
+"""`GeneratedRetriever`: what a statement finds that an LLM wrote, as sentences."""
+
+from typing import Final
+
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, ordered
+
+NAME: Final = "generated"
+# Nobody knows how sure a row is that an LLM asked for.
+_SCORE: Final = 0.5
+
+
+class GeneratedRetriever(Retriever):
+    """The rows that an LLM's statement finds, as sentences.
+
+    Args:
+        text_to_cypher: Writes the statement.
+    """
+
+    def __init__(self, text_to_cypher: TextToCypher) -> None:
+        super().__init__(top_k=None, name=NAME)
+        self.text_to_cypher = text_to_cypher
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        answer = yield from self.text_to_cypher.answer(query.query_str, scope=query.scope)
+        if answer is None:
+            return []
+        metadata: dict[str, object] = {"kind": NAME, "statement": answer.statement}
+        own = None if query.filters is None else parse_filters(query.filters)
+        if not matches(own, metadata):
+            return []
+        nodes = [TextNode(text=each, metadata=metadata) for each in answer.sentences()]
+        for node in nodes:
+            node.id_ = f"{NAME}/{node.hash[:16]}"
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = [*metadata]
+        return ordered([Hit(node=node, score=_SCORE, source=self.name) for node in nodes])

@@ -1,0 +1,350 @@
+"""`KGRuleRetriever` and `KGRetriever`: what rules conclude of the processes that a query names."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
+from llama_retrieval_ext.execution.context import note_details, step
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.graph.elements import Partition
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
+from llama_retrieval_ext.graph.open import Graph, graph_of
+from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
+from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
+from llama_retrieval_ext.graph.rules.rule import RuleSet
+from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope
+from llama_retrieval_ext.results import Hit, ProofEdge, ordered
+
+PROCESSES_KEY: Final = "processes"
+LANGUAGE_KEY: Final = "language"
+SOURCE: Final = "kg_rule"
+# Kinds of conclusions, and words of a query that ask for them.
+TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "equipment": ("equipment", "machine", "设备", "机械", "机具"),
+    "hazard": ("hazard", "danger", "risk", "危险", "风险", "隐患"),
+    "measure": ("measure", "prevent", "protect", "措施", "防护", "预防", "防范"),
+    "quality": ("quality", "inspect", "质量", "验收", "控制点"),
+    "regulation": ("regulation", "law", "法规", "规定", "条例", "依据"),
+    "emergency": ("emergency", "rescue", "应急", "救援", "抢险"),
+}
+# Share of its score that a conclusion keeps which is of another kind than the query asks for.
+_OFF_TOPIC: Final = 0.5
+
+Rules: TypeAlias = RuleSet | str | Path
+
+
+class KGRuleRetriever(Retriever):
+    """Sentences that rules conclude of the processes, or other entities, that a query names.
+
+    No LLM and no embedding: entities are linked by name, rules are matched from there along the
+    graph, and each hit is a sentence with its ``proof``, the edges that make it true, and the
+    ``priority`` of its rule. The score is the rule's confidence, times how surely the entity is
+    named; half of that for a conclusion of another kind than the query's words, or the name of its
+    chapter, ask for.
+
+    Processes may also be given: as ``Query.context["processes"]``, names or ids. The rest of the
+    context is what the conditions of rules see (``chapter``, ``engineering_type``, …). Its
+    ``language`` is ``zh`` or ``en`` by the script of the query, unless it is given.
+
+    Args:
+        graph: A URL such as ``graph:./dir`` or ``neo4j://…``, a LlamaIndex property graph store or
+            index, or an open graph.
+        rules: Rules, or the path of their YAML file.
+        linker: Finds entities in the query; None for one by exact and similar names.
+        top_k: How many sentences to return when the query does not say; None for all.
+        filters: Conditions on the metadata of a hit: ``rule``, ``kind``, ``process``,
+            ``confidence``.
+        scope: Who is asking; holds for every name, edge and node that a sentence rests on.
+        topics: Kinds of conclusions, and words of a query that ask for them.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: The graph or the rules are none.
+        RuleError: The rule file cannot be read.
+    """
+
+    def __init__(  # noqa: PLR0913 - the three that every retriever has, and what rules need
+        self,
+        graph: Graph,
+        rules: Rules,
+        *,
+        linker: EntityLinker | None = None,
+        top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        topics: Mapping[str, Sequence[str]] = TOPICS,
+        name: str = SOURCE,
+    ) -> None:
+        super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
+        self.rules = _rules(rules)
+        self.graph = graph_of(graph)
+        self.linker = EntityLinker(self.graph) if linker is None else linker
+        of_type(self.linker, EntityLinker, "linker")
+        self.topics = {kind: tuple(words) for kind, words in topics.items()}
+
+    def requirements(
+        self,
+        process: str,
+        *,
+        context: Mapping[str, object] | None = None,
+        scope: Scope | None = None,
+    ) -> ProcessRequirements:
+        """Return everything that a process requires, with the sentences and their proofs.
+
+        Args:
+            process: Its name or id, or a question that names it.
+            context: For the conditions of rules.
+            scope: Who asks; narrows the retriever's.
+
+        Raises:
+            ConfigurationError: The graph has no such process.
+        """
+        return run(self._requirements(process, context, scope))
+
+    async def arequirements(
+        self,
+        process: str,
+        *,
+        context: Mapping[str, object] | None = None,
+        scope: Scope | None = None,
+    ) -> ProcessRequirements:
+        """`requirements` without blocking the event loop."""
+        return await arun(self._requirements(process, context, scope))
+
+    def _requirements(
+        self, process: str, context: Mapping[str, object] | None, scope: Scope | None
+    ) -> Plan[ProcessRequirements]:
+        query = self._bound(Query(process, scope=scope, context=context or {}))
+        linked = yield from self._given([process], query)
+        if not linked:
+            raise ConfigurationError(
+                f"no process of the graph is named {process!r}; write its name, an alias or its id"
+            )
+        first = max(linked, key=lambda id_: linked[id_])
+        conclusions = yield from self._conclusions([first], query)
+        nodes = yield self.graph.nodes([first], scope=query.scope)
+        name = nodes[first].name if first in nodes else first
+        return ProcessRequirements.of(name, conclusions)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        linked = yield from step("entity linking", self._processes(query))
+        conclusions = yield from step("rules", self._conclusions([*linked], query))
+        _note_processes(linked, conclusions)
+        wanted = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
+        hits = [self._hit(each, linked, wanted, query) for each in conclusions]
+        condition = query.condition
+        kept = [hit for hit in hits if matches(condition, hit.node.metadata)]
+        return ordered(kept)[: query.top_k]
+
+    def _processes(self, query: Query) -> Plan[dict[str, float]]:
+        """The ids to start from, with how surely each is meant."""
+        given = given_processes(query.context)
+        if not given:
+            linked = yield from self.linker.link(query.query_str, scope=query.scope)
+            return {each.node_id: each.score for each in linked}
+        return (yield from self._given(given, query))
+
+    def _given(self, given: Sequence[str], query: Query) -> Plan[dict[str, float]]:
+        found: dict[str, float] = {}
+        by_id = yield self.graph.nodes(given, scope=query.scope)
+        for name in given:
+            if name in by_id:
+                found[name] = 1.0
+                continue
+            named = yield from self.linker.link(name, scope=query.scope)
+            found |= _most_alike(named)
+        return found
+
+    def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
+        if not seeds:
+            return []
+        context = {**query.context}
+        context.setdefault(LANGUAGE_KEY, language_of(query))
+        plan = infer(self.graph, self.rules, seeds=seeds, context=context, scope=query.scope)
+        conclusions = yield from plan
+        for each in conclusions:
+            _check_scope(each, query.scope, self.graph.engine)
+        return [each for each in conclusions if each.is_whole]
+
+    def _kinds(self, text: str) -> set[str]:
+        """The kinds of conclusions that a query's words ask for; empty for all."""
+        lowered = text.casefold()
+        return {kind for kind, words in self.topics.items() if any(w in lowered for w in words)}
+
+    def _hit(
+        self, conclusion: Conclusion, linked: Mapping[str, float], wanted: set[str], query: Query
+    ) -> Hit:
+        language = str(query.context.get(LANGUAGE_KEY) or language_of(query))
+        share = 1.0 if not wanted or conclusion.rule.kind in wanted else _OFF_TOPIC
+        words = conclusion.proof_in_words(language=language)
+        proof = tuple(
+            ProofEdge(*edge.id, text) for edge, text in zip(conclusion.proof, words, strict=True)
+        )
+        return Hit(
+            node=_node(conclusion),
+            score=conclusion.confidence * linked.get(conclusion.start, 1.0) * share,
+            source=self.name,
+            priority=conclusion.rule.priority,
+            proof=proof,
+        )
+
+    def _expression(self) -> str:
+        return (
+            f"{type(self).__name__}({self.graph.engine}, {len(self.rules)} rules, "
+            f"top_k={self.top_k}, name={self.name!r})"
+        )
+
+
+class KGRetriever(KGRuleRetriever):
+    """`KGRuleRetriever` with rules for what a process requires, over the usual relations.
+
+    These are ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to hazard),
+    ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. For a graph with other relations
+    write rules of your own.
+
+    Args:
+        graph: As for `KGRuleRetriever`.
+        linker: Likewise.
+        top_k: Likewise.
+        filters: Likewise.
+        scope: Likewise.
+        name: Likewise.
+
+    Examples:
+        >>> from llama_retrieval_ext.graph.elements import Edge
+        >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+        >>> graph = EmbeddedGraph(":memory:")
+        >>> edges = [Edge("digging", "HAS_HAZARD", "collapse")]
+        >>> edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
+        >>> graph.upsert([], edges).function()
+        >>> (hit,) = KGRetriever(graph).retrieve("What does digging require?")
+        >>> hit.text
+        'digging requires bracing against collapse'
+        >>> [str(edge) for edge in hit.proof]
+        ['digging -HAS_HAZARD-> collapse', 'collapse -MITIGATED_BY-> bracing']
+        >>> KGRetriever(graph).requirements("digging").hazards
+        (('collapse', ('bracing',)),)
+        >>> graph.close()
+
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        linker: EntityLinker | None = None,
+        top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        name: str = SOURCE,
+    ) -> None:
+        super().__init__(
+            graph,
+            process_rules(),
+            linker=linker,
+            top_k=top_k,
+            filters=filters,
+            scope=scope,
+            name=name,
+        )
+
+
+@cache
+def process_rules() -> RuleSet:
+    """Return the rules for what a process requires."""
+    file = "process_requirements.yaml"
+    path = files("llama_retrieval_ext.graph.rules").joinpath(file)
+    return parse_rules(path.read_text(encoding="utf-8"), file=file)
+
+
+def given_processes(context: Mapping[str, object]) -> list[str]:
+    """Return the processes that a query's context names.
+
+    Raises:
+        ConfigurationError: They are no names.
+    """
+    given = context.get(PROCESSES_KEY) or ()
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
+        raise ConfigurationError(f"'processes' is a list of names or ids, got {given!r}")
+    names = list(dict.fromkeys(listed))
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"'processes' is a list of names or ids, got {name!r} in it")
+    return names
+
+
+def language_of(query: Query) -> str:
+    """Return ``zh`` for a query, or the processes given with it, in Chinese characters."""
+    text = query.query_str + "".join(given_processes(query.context))
+    return "zh" if any("\u3400" <= letter <= "\u9fff" for letter in text) else "en"
+
+
+def _rules(rules: Rules) -> RuleSet:
+    if isinstance(rules, str | Path):
+        return load_rules(rules)
+    return of_type(rules, RuleSet, "rules", instead="pass load_rules('rules.yaml'), or the path")
+
+
+def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
+    best = max((each.score for each in linked), default=0.0)
+    return {each.node_id: each.score for each in linked if each.score == best}
+
+
+def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
+    """Tell which processes were found, by name where a conclusion has it."""
+    names = {each.start: each.name_of(each.start) for each in conclusions}
+    note_details(processes=[names.get(id_, id_) for id_ in linked])
+
+
+def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:
+    """Check once more, in plain Python, that everything a sentence rests on is in the scope."""
+    if scope is None:
+        return
+    outside = [node.id for node in conclusion.nodes.values() if not node.partition.is_in(scope)]
+    for edge in conclusion.proof:
+        own = Partition.of(edge.properties)
+        if own != Partition() and not own.is_in(check_scope(scope)):
+            outside.append(str(edge))
+    if outside:
+        raise ScopeViolationError(
+            f"the {engine} graph returned rows from outside the query's scope to rule "
+            f"{conclusion.rule.id!r}; nothing of it was used. This is a defect of the graph",
+            tuple(outside),
+        )
+
+
+def _node(conclusion: Conclusion) -> TextNode:
+    """The sentence as a node; its id is the same whenever the same is concluded."""
+    start = conclusion.nodes.get(conclusion.start)
+    partition = Partition() if start is None else start.partition
+    identity = [*partition, conclusion.rule.id, *conclusion.bindings]
+    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest()
+    scope = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
+    metadata: dict[str, object] = {
+        "rule": conclusion.rule.id,
+        "kind": conclusion.rule.kind,
+        "process": conclusion.name_of(conclusion.start),
+        "confidence": conclusion.confidence,
+        **{key: value for key, value in scope.items() if value is not None},
+    }
+    return TextNode(
+        id_=f"{conclusion.rule.id}/{digest}",
+        text=conclusion.text,
+        metadata=metadata,
+        excluded_embed_metadata_keys=[*metadata],
+        excluded_llm_metadata_keys=[*metadata],
+    )

@@ -1,0 +1,171 @@
+"""`KnowledgePolicy`: how what two sides found becomes one list, as data; and that list."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from llama_index.core.schema import NodeWithScore
+
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.query import KB_KEY
+from llama_retrieval_ext.results import Contribution, Hit, as_hit, ordered
+from llama_retrieval_ext.retrievers.knowledge_response import CASE, RULE, TEMPLATE
+
+VECTOR_SIDE: Final = "vector"
+RULE_SIDE: Final = "rules"
+GENERATED: Final = "generated"
+_PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED: 4})
+# What of its band of scores a kind of item uses, so that bands do not touch.
+_INSIDE: Final = 0.999
+
+
+@checked_arguments
+@dataclass(frozen=True, slots=True)
+class KnowledgePolicy:
+    """How a `KnowledgeRetriever` decides, as data.
+
+    Args:
+        rule_chapters: The rules are asked for a chapter whose name contains one of these, in any
+            case, and where no chapter is given.
+        priorities: Order of the kinds of items, 1 first: ``kg_rule``, ``vector`` (cases),
+            ``template`` and ``generated`` (what an LLM's statement found).
+        template_collections: Collections whose passages are templates rather than cases.
+        collection_key: Metadata field that names the collection of a passage.
+        chapter_key: Metadata field that names the chapter of a case; a case of another chapter than
+            the query's is left out, one without the field fits all. None: chapters do not matter.
+        engineering_type_key: Likewise for the engineering type.
+        case_top_k: How many cases, and how many templates, to return at most.
+        case_threshold: Least score of a case or a template, in [0, 1].
+        candidates: How many passages the vector side is asked for, to find these among them.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    rule_chapters: tuple[str, ...] = (
+        *("quality", "safety", "emergency"),
+        *("质量", "安全", "应急"),
+    )
+    priorities: Mapping[str, int] = field(default_factory=lambda: dict(_PRIORITIES))
+    template_collections: tuple[str, ...] = ()
+    collection_key: str = KB_KEY
+    chapter_key: str | None = "chapter"
+    engineering_type_key: str | None = "engineering_type"
+    case_top_k: int = 3
+    case_threshold: float = 0.6
+    candidates: int = 20
+
+    def __post_init__(self) -> None:
+        unknown = set(self.priorities) ^ set(_PRIORITIES)
+        if unknown:
+            raise ConfigurationError(
+                f"priorities has a number for each of {', '.join(_PRIORITIES)}, got "
+                f"{dict(self.priorities)}"
+            )
+        for kind, priority in self.priorities.items():
+            check_count(priority, f"the priority of {kind}")
+        check_count(self.case_top_k, "case_top_k")
+        check_count(self.candidates, "candidates")
+        if not (is_number(self.case_threshold) and 0 <= self.case_threshold <= 1):
+            raise ConfigurationError(
+                f"case_threshold must be in [0, 1], got {self.case_threshold!r}"
+            )
+
+    def asks_rules(self, chapter: str | None) -> bool:
+        """Whether the rules are asked for a chapter.
+
+        Examples:
+            >>> [KnowledgePolicy().asks_rules(each) for each in ("第五章 安全管理", "Cost")]
+            [True, False]
+
+        """
+        if chapter is None:
+            return True
+        name = chapter.casefold()
+        return any(each.casefold() in name for each in self.rule_chapters)
+
+    def is_template(self, metadata: Mapping[str, object]) -> bool:
+        """Whether a passage with this metadata is a template."""
+        return metadata.get(self.collection_key) in self.template_collections
+
+
+def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:
+    """Return a side's hits with the source, the priority and the score that the policy gives them.
+
+    A side that found nothing says so: the answer is then degraded.
+
+    Args:
+        side: ``vector``, ``rules`` or ``generated``.
+        answer: What it found, best first.
+        policy: Decides.
+    """
+    shares = _shares([hit.score for hit in answer])
+    items = [
+        _item(side, hit, Contribution(side, rank, share, 1.0, 0.0), policy)
+        for rank, (hit, share) in enumerate(zip(answer, shares, strict=True), start=1)
+    ]
+    if side == VECTOR_SIDE:
+        items = _cases(items, policy)
+    if not items and side != GENERATED:
+        note_degraded(side, _nothing(side, shares, policy))
+    return items
+
+
+def each_text_once(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the first hit of each text, whatever its case and spacing."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(" ".join(hit.node.get_content().split()).casefold(), hit)
+    return list(first.values())
+
+
+def _item(side: str, hit: NodeWithScore, part: Contribution, policy: KnowledgePolicy) -> Hit:
+    source = RULE
+    if side == VECTOR_SIDE:
+        source = TEMPLATE if policy.is_template(hit.node.metadata) else CASE
+    priority = policy.priorities[GENERATED if side == GENERATED else source]
+    lowest = max(policy.priorities.values())
+    score = (lowest - priority + _INSIDE * (part.score or 0.0)) / lowest
+    changes = {
+        "score": score,
+        "priority": priority,
+        "source": source,
+        "contributions": (replace(part, share=score),),
+    }
+    return as_hit(hit).model_copy(update=changes)
+
+
+def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
+    """The best cases and templates, as many of each as the policy allows."""
+    kept: list[Hit] = []
+    for source in (CASE, TEMPLATE):
+        near = [
+            item
+            for item in items
+            if item.source == source
+            and (item.contributions[0].score or 0.0) >= policy.case_threshold
+        ]
+        kept += ordered(near)[: policy.case_top_k]
+    return kept
+
+
+def _shares(scores: Sequence[float | None]) -> list[float]:
+    """Scores in [0, 1]; those of a retriever that gives greater ones are divided by the best."""
+    known = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
+    best = max([1.0, *known])
+    return [max(0.0, score / best) for score in known]
+
+
+def _nothing(side: str, shares: Sequence[float], policy: KnowledgePolicy) -> str:
+    if side == VECTOR_SIDE and shares:
+        return (
+            f"found nothing with a score of {policy.case_threshold:g} or more; the best of "
+            f"{len(shares)} has {max(shares):.3g}"
+        )
+    if side == RULE_SIDE:
+        return "found nothing: the query names nothing of the graph, or no rule applies to it"
+    return "found nothing"

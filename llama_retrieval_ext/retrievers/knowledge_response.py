@@ -1,0 +1,94 @@
+"""What `KnowledgeRetriever` returns: items, and a response of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from llama_retrieval_ext.results import Hit, SearchResult
+
+RULE: Final = "kg_rule"
+CASE: Final = "vector"
+TEMPLATE: Final = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalItem:
+    """One piece of knowledge.
+
+    Attributes:
+        content: The sentence of a rule, or the text of a passage.
+        source: ``kg_rule``, ``vector`` or ``template``.
+        priority: By the policy; 1 comes first.
+        score: In [0, 1], of its own side.
+        metadata: Of the node; for a sentence with the edges of its ``proof``, in words.
+    """
+
+    content: str
+    source: str
+    priority: int
+    score: float
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, hit: Hit) -> "RetrievalItem":
+        """Return a hit of a `KnowledgeRetriever` as an item."""
+        metadata = dict(hit.node.metadata)
+        if hit.proof:
+            metadata["proof"] = [edge.text for edge in hit.proof]
+        own = hit.contributions[0].score if hit.contributions else hit.score
+        return cls(hit.node.get_content(), hit.source, hit.priority or 1, own or 0.0, metadata)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the item as JSON."""
+        return {
+            "content": self.content,
+            "source": self.source,
+            "priority": self.priority,
+            "score": self.score,
+            "metadata": dict(self.metadata),
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KnowledgeResponse(SearchResult):
+    """What a `KnowledgeRetriever` found; also a `SearchResult` with the same as hits.
+
+    Attributes:
+        items: Everything, by priority, then score.
+        regulations: The items that rules concluded.
+        cases: The items from the vector side, without templates.
+        query_context: What was asked: query, chapter, engineering type, the processes that were
+            found, and whether the rules were asked.
+    """
+
+    items: list[RetrievalItem] = field(default_factory=list)
+    regulations: list[RetrievalItem] = field(default_factory=list)
+    cases: list[RetrievalItem] = field(default_factory=list)
+    query_context: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: SearchResult, query_context: Mapping[str, object]) -> "KnowledgeResponse":
+        """Return the result of a search as a response."""
+        items = [RetrievalItem.of(hit) for hit in result.hits]
+        return cls(
+            hits=result.hits,
+            degraded=result.degraded,
+            trace=result.trace,
+            details=result.details,
+            query=result.query,
+            items=items,
+            regulations=[item for item in items if item.source == RULE],
+            cases=[item for item in items if item.source == CASE],
+            query_context={**query_context, "processes": result.details.get("processes", [])},
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the response as JSON."""
+        return {
+            # Not super(): a dataclass with slots is another class than the one that is written.
+            **SearchResult.to_dict(self),
+            "items": [item.to_dict() for item in self.items],
+            "regulations": [item.to_dict() for item in self.regulations],
+            "cases": [item.to_dict() for item in self.cases],
+            "query_context": dict(self.query_context),
+        }

@@ -1,0 +1,110 @@
+"""A sample graph of safety on building sites, in Chinese and English, with rules and texts."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+from llama_index.core.schema import MetadataMode
+
+from llama_retrieval_ext.graph.elements import ALIASES_KEY, CHUNK_LABEL, Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.rules.rule import RuleSet
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.samples.regulations import zh_safety_laws
+
+RULES_FILE: Final = "construction_rules.yaml"
+_FOLDER: Final = files("llama_retrieval_ext.samples")
+_LABELS: Final = {
+    "processes": "Process",
+    "hazards": "Hazard",
+    "equipment": "Equipment",
+    "measures": "Measure",
+    "emergency_measures": "EmergencyMeasure",
+    "quality_points": "QualityPoint",
+}
+_RELATIONS: Final = {
+    "uses": "USES",
+    "hazards": "HAS_HAZARD",
+    "quality": "HAS_QUALITY_POINT",
+    "follows": "FOLLOWS",
+    "causes": "CAUSES",
+    "measures": "MITIGATED_BY",
+    "emergency": "RESCUED_BY",
+    "articles": "REGULATED_BY",
+}
+
+
+def construction_safety() -> tuple[list[GraphNode], list[Edge]]:
+    """Return the nodes and edges of the sample graph.
+
+    Processes use equipment, have hazards and quality points; equipment causes hazards; measures
+    mitigate hazards; processes and measures are regulated by articles of `zh_safety_laws`, which
+    are passages with the ids that they have there. Names are Chinese; ``name_en`` and ``aliases``
+    are English too.
+
+    Examples:
+        >>> nodes, edges = construction_safety()
+        >>> next(node.names[:2] for node in nodes if node.id == "deep-pit")
+        ('深基坑开挖', 'deep foundation pit excavation')
+
+    """
+    data = _data()
+    rows = [(label, id_, row) for kind, label in _LABELS.items() for id_, row in data[kind].items()]
+    nodes = [_node(label, id_, row) for label, id_, row in rows]
+    edges = [edge for _, id_, row in rows for edge in _edges(id_, row, data["articles"])]
+    cited = {edge.target for edge in edges if edge.type == _RELATIONS["articles"]}
+    laws = [each for each in zh_safety_laws() if each.doc_id in cited]
+    texts = [
+        GraphNode(
+            each.doc_id,
+            CHUNK_LABEL,
+            properties=dict(each.metadata),
+            text=each.get_content(MetadataMode.NONE),
+        )
+        for each in laws
+    ]
+    return [*nodes, *texts], edges
+
+
+@cache
+def construction_rules() -> RuleSet:
+    """Return the rules over the sample graph."""
+    return parse_rules(_FOLDER.joinpath(RULES_FILE).read_text(encoding="utf-8"), file=RULES_FILE)
+
+
+def open_construction_safety() -> tuple[EmbeddedGraph, RuleSet]:
+    """Return the sample graph, in memory, and its rules; whoever opens it closes it.
+
+    Examples:
+        >>> graph, rules = open_construction_safety()
+        >>> len(rules)
+        18
+        >>> graph.close()
+
+    """
+    graph = EmbeddedGraph(MEMORY)
+    graph.upsert(*construction_safety()).function()
+    return graph, construction_rules()
+
+
+def _node(label: str, id_: str, row: Mapping[str, Any]) -> GraphNode:
+    name, english, *further = row["names"]
+    properties = {"name_en": english, ALIASES_KEY: [english, *further]}
+    if "level" in row:
+        properties["level"] = row["level"]
+    return GraphNode(id_, label, name, properties)
+
+
+def _edges(id_: str, row: Mapping[str, Any], articles: Mapping[str, str]) -> Iterator[Edge]:
+    for key, type_ in _RELATIONS.items():
+        for target in row.get(key, ()):
+            yield Edge(id_, type_, articles.get(target, target))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = _FOLDER.joinpath("construction_safety.yaml").read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.safe_load(text)
+    return data

@@ -1,0 +1,123 @@
+# ruff: noqa: RUF001 - Chinese has its own punctuation
+"""Graphs and rules on the command line."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext import open_graph
+from llama_retrieval_ext.graph.elements import Edge
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"graph:{tmp_path / 'graph'}"
+    graph = open_graph(url)
+    own = {"tenant_id": "acme"}
+    graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse", own)]).function()
+    graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})]).function()
+    graph.close()
+    return url
+
+
+def test_quickstart_answers_in_both_languages_with_proofs_in_milliseconds(run: Run) -> None:
+    finished = run("quickstart", "--graph")
+    assert finished.returncode == 0, finished.stderr
+    assert "深基坑开挖需要哪些安全措施？" in finished.stdout
+    assert "deep foundation pit excavation requires" in finished.stdout
+    assert "深基坑开挖 -HAS_HAZARD-> " in finished.stdout
+    times = [float(each) for each in re.findall(r"no LLM, ([\d.]+) ms", finished.stdout)]
+    assert len(times) == 2
+    assert max(times) < 200
+
+
+def test_the_program_that_the_quickstart_prints_runs(run: Run) -> None:
+    program = run("quickstart", "--graph").stdout.split("The same in Python\n", 1)[1]
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "requires" in finished.stdout
+
+
+def test_quickstart_of_the_graph_takes_no_files(run: Run, tmp_path: Path) -> None:
+    finished = run("quickstart", tmp_path, "--graph")
+    assert finished.returncode == 1
+    assert "rules run" in finished.stderr
+
+
+def test_info_counts_labels_and_relations_of_a_scope(run: Run, url: str) -> None:
+    assert "2 nodes" in run("graph", "info", url, "--tenant", "acme").stdout
+    shown = json.loads(run("graph", "info", url, "--tenant", "acme", "--json").stdout)
+    assert shown["relations"] == [
+        {"from": "entity", "relation": "HAS_HAZARD", "to": "entity", "edges": 1}
+    ]
+    assert "MITIGATED_BY" in run("graph", "info", "sample").stdout
+
+
+def test_path_joins_two_entities_by_name(run: Run, url: str) -> None:
+    finished = run("graph", "path", "tower crane", "深基坑开挖")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines()[0].endswith("hops")
+    assert "塔式起重机" in finished.stdout
+    assert (
+        "pit -HAS_HAZARD-> collapse"
+        in run("graph", "path", "collapse", "pit", "--graph", url).stdout
+    )
+    hidden = run("graph", "path", "collapse", "pit", "--graph", url, "--tenant", "globex")
+    assert (hidden.returncode, "'collapse'" in hidden.stderr) == (1, True)
+    assert run("graph", "path", "noise", "脚手架搭设", "--max-hops", "1").returncode == 1
+
+
+def test_a_graph_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+    finished = run("graph", "info", f"graph:{tmp_path / 'none'}")
+    assert finished.returncode == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_check_names_the_line_of_an_error(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules:\n  - id: r\n    match:\n      - {nodee: p}\n    then: x\n")
+    finished = run("rules", "check", file)
+    assert finished.returncode == 1
+    assert "4" in finished.stderr
+    assert "node" in finished.stderr
+    file.write_text("rules: [{id: r, match: [{node: p}], then: x}]")
+    assert "1 rule, no errors" in run("rules", "check", file).stdout
+
+
+def test_run_shows_sentences_with_proofs(run: Run, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "rules: [{id: r, match: [{node: p}, {follow: HAS_HAZARD, node: hazard}],"
+        " where: [{context: chapter, value: safety}], then: 'beware of {hazard}'}]"
+    )
+    args = ("rules", "run", file, "--process", "pit", "--graph", url, "--tenant", "acme")
+    finished = run(*args, "--context", "chapter=safety")
+    assert "beware of collapse" in finished.stdout
+    assert "pit -HAS_HAZARD-> collapse" in finished.stdout
+    assert "no rule concludes" in run(*args).stdout
+    assert run(*args, "--context", "chapter").returncode == 1
+    sample = run("rules", "run", "sample", "--process", "爆破作业", "--json")
+    assert json.loads(sample.stdout)["process"] == "爆破作业"
+
+
+@pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])
+def test_help_imports_no_llama_index(command: tuple[str, ...]) -> None:
+    program = (
+        "import sys\nfrom llama_retrieval_ext.cli import main\n"
+        f"try: main([*{command!r}, '--help'])\nexcept SystemExit: pass\n"
+        "print('llama_index' in sys.modules)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert finished.stdout.splitlines()[-1] == "False", finished.stderr
+    assert finished.stdout.isascii()

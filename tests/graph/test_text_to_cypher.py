@@ -1,0 +1,189 @@
+"""An LLM's Cypher reads, and reads one scope, or does not run."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.summary import summary
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+ACME = Scope("acme")
+GOOD = "MATCH (p:Process)-[:HAS_HAZARD]->(h:Hazard) RETURN p.name AS process, h.name AS hazard"
+
+REFUSED = [
+    "CREATE (n:X) RETURN n",
+    "MATCH (n) DETACH DELETE n",
+    "MATCH (n) SET n.tenant_id = 'acme' RETURN n.name",
+    "MATCH (n) CALL { MATCH (m) RETURN m } RETURN m.name",
+    "CALL db.labels() YIELD label RETURN label",
+    "LOAD CSV FROM 'http://127.0.0.1/' AS row RETURN row",
+    "MATCH (n) WHERE EXISTS { (n)--(m) } RETURN n.name",
+    "MATCH (n) WHERE (n)-->() RETURN n.name",
+    "MATCH (n) WHERE (n)--() RETURN n.name",
+    "MATCH (n) RETURN [(n)--(m) | m.name]",
+    "MATCH (n) RETURN count { MATCH (m) }",
+    "MATCH (n) RETURN *",
+    "MATCH (n) RETURN apoc.cypher.runFirstColumnSingle('MATCH (m) RETURN m.name', {})",
+    "MATCH (n) RETURN `apoc.load.json`('http://127.0.0.1/')",
+    "MATCH (n) RETURN properties(n)",
+    "MATCH p_0 = (n) RETURN n.name",
+    "MATCH (n)-[*]-(m) RETURN m.name",
+    "MATCH (n)-[*1..9]-(m) RETURN m.name",
+    "MATCH shortestPath((n)-[*..3]-(m)) RETURN m.name",
+    "MATCH ((n)-[]-(m)){1,3} RETURN m.name",
+    "MATCH (n {name: [(a)--(b) | a.name][0]}) RETURN n.name",
+    "MATCH (n WHERE (n)--(m)) RETURN n.name",
+    "MATCH (n) RETURN n.name UNION MATCH (m) RETURN m.name",
+    "MATCH (n) WITH n MATCH (m) RETURN m.name",
+    "MATCH (n) WHERE n.name = $scope_tenant RETURN n.name",
+    "MATCH (n) // x\nRETURN n.name",
+    "MATCH (n) /* x */ RETURN n.name",
+    "MATCH (n) WHERE n.name = 'a\\u0027' OR true RETURN n.name",
+    "MATCH (n) WHERE true) OR (true RETURN n.name",
+    "MATCH (n) RETURN n.name LIMIT 1 + 1",
+    "RETURN 1",
+    "",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_what_is_more_than_plain_reading_is_refused(statement: str) -> None:
+    with pytest.raises(StatementRefusedError):
+        guarded(statement, scope=ACME, limit=5)
+
+
+def test_every_pattern_gets_the_conditions_of_the_scope() -> None:
+    written = guarded(
+        "MATCH (a:Hazard {name: 'x, y'})-[:HAS*1..3]->(b), way = (b)--(c) "
+        "WHERE a.level >= 3 OR true OPTIONAL MATCH (c)<-[:USES]-(d) "
+        "RETURN a.name AS n, count(*) ORDER BY n LIMIT 500",
+        scope=ACME,
+        limit=5,
+    )
+    assert written.count("nodes(") == written.count("relationships(") == 3
+    assert written.count("$scope_tenant") == 6
+    assert "WHERE (a.level>=3 OR true) AND all(" in written
+    assert "{name:'x, y'}" in written
+    assert written.endswith("ORDER BY n LIMIT 5")
+
+
+def test_an_embedded_graph_answers_no_cypher() -> None:
+    with EmbeddedGraph(":memory:") as graph, pytest.raises(ConfigurationError, match="Neo4j"):
+        TextToCypher(graph, ScriptedLLM([]))
+
+
+@pytest.fixture
+def graph(neo4j_url: str) -> Iterator[object]:
+    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
+
+    with Neo4jGraph.open(neo4j_url) as graph:
+        graph.clear(scope=None).function()
+        for tenant in ("acme", "globex"):
+            own = {"tenant_id": tenant}
+            nodes = [
+                GraphNode("pit", "Process", f"pit {tenant}", own),
+                GraphNode("collapse", "Hazard", f"collapse {tenant}", own),
+                GraphNode(f"own {tenant}", "Hazard", f"secret {tenant}", own),
+            ]
+            edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", f"own {tenant}")]
+            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges]).function()
+        yield graph
+        graph.clear(scope=None).function()
+
+
+slow = pytest.mark.slow
+
+
+@slow
+def test_a_statement_runs_within_the_scope(graph: object) -> None:
+    llm = ScriptedLLM([f"<think>hm</think>Sure:\n```cypher\n{GOOD};\n```"])
+    found = run(TextToCypher(graph, llm).answer("Which hazards?", scope=ACME))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.rows == ({"process": "pit acme", "hazard": "collapse acme"},)
+    assert found.sentences() == ["process: pit acme; hazard: collapse acme"]
+    assert "globex" not in llm.prompts[0]
+    assert "(:Process)-[:HAS_HAZARD]->(:Hazard)" in llm.prompts[0]
+
+
+@slow
+@pytest.mark.parametrize(
+    "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
+)
+def test_a_statement_that_does_not_do_is_repaired_once(graph: object, first: str) -> None:
+    llm = ScriptedLLM([first, GOOD])
+    found = asyncio.run(arun(TextToCypher(graph, llm).answer("Which?", scope=ACME)))  # type: ignore[arg-type]
+    assert found is not None
+    assert len(found.rows) == 1
+    assert "Because:" in llm.prompts[1]
+    assert first in llm.prompts[1]
+
+
+@slow
+@pytest.mark.parametrize("answers", [["MATCH (n) DELETE n"] * 2, [ConnectionError("down")], [""]])
+def test_where_the_llm_fails_the_rules_stand_alone(graph: object, answers: list[str]) -> None:
+    llm = ScriptedLLM(answers)
+    knowledge = KnowledgeRetriever(
+        rules=KGRetriever(graph),  # type: ignore[arg-type]
+        text_to_cypher=TextToCypher(graph, llm),  # type: ignore[arg-type]
+        scope=ACME,
+    )
+    items = knowledge.infer_rules("what does pit acme need?", [], use_llm=True)
+    assert [item.priority for item in items] == [1]
+    both = KnowledgeRetriever(
+        rules=KGRetriever(graph),  # type: ignore[arg-type]
+        text_to_cypher=TextToCypher(graph, ScriptedLLM([GOOD])),  # type: ignore[arg-type]
+        scope=ACME,
+    ).infer_rules("what does pit acme need?", [], use_llm=True)
+    assert [item.priority for item in both] == [1, 4]
+    assert both[1].content == "process: pit acme; hazard: collapse acme"
+
+
+@slow
+def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
+    before = run(summary(graph, scope=None))  # type: ignore[arg-type]
+    rng = random.Random(11)
+    ran = 0
+    for _ in range(120):
+        statement = " ".join(rng.choice(PIECES) for _ in range(rng.randint(1, 3)))
+        statement = f"MATCH {statement} RETURN {rng.choice(RESULTS)}"
+        if rng.random() < 0.3:
+            statement = rng.choice([*REFUSED, statement])
+        llm = ScriptedLLM([statement, statement])
+        found = run(TextToCypher(graph, llm).answer("?", scope=ACME))  # type: ignore[arg-type]
+        if found is not None:
+            ran += 1
+            assert "globex" not in repr(found.rows)
+            assert not any(value == 6 for row in found.rows for value in row.values())
+    assert ran > 10
+    assert run(summary(graph, scope=None)) == before  # type: ignore[arg-type]
+
+
+PIECES = [
+    *(
+        "(a)",
+        "(a)--(b)",
+        "(a:Hazard)",
+        "(a)-[:HAS_HAZARD]->(b)",
+        "(a)-[*1..4]-(b)",
+        "way = (a)-[r]-(b)",
+    ),
+    *("WHERE a.tenant_id = 'globex'", "WHERE true", "OR true", "WHERE NOT false", "WHERE 1 = 1)"),
+    *("OPTIONAL MATCH (b)", "MATCH (c)", "(a {tenant_id: 'globex'})", "WHERE a.name CONTAINS 'o'"),
+    *("UNION MATCH (x)", "`", "'", "})", "WITH a", ", (d)", "WHERE a.name IN ['pit globex']"),
+]
+RESULTS = [
+    *("a.name", "count(a) AS n", "collect(a.name) AS n", "a", "b.name", "labels(a)", "way", "r"),
+    *("count(*) AS n", "[a.name, a.tenant_id]", "a.name ORDER BY a.name", "head(nodes(way)).name"),
+    *("a.name LIMIT 100000", "CASE WHEN true THEN a.name ELSE 1 END AS n", "p_0", "startNode(r)"),
+]

@@ -1,0 +1,209 @@
+# ruff: noqa: RUF001 - Chinese has its own punctuation
+"""Rules answer for the processes that a query names: sentences with proofs, within the scope."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext import KGRetriever, KGRuleRetriever, Query, Scope
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.searching import Searched
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+ACME, GLOBEX = Scope("acme"), Scope("globex")
+# Each topic of the contract's queries is known to both tenants.
+TOPICS = ("annual leave", "员工年假", "parse_filters", "canteen")
+KNOWLEDGE_BASES = ("handbook", "engineering")
+
+CHAPTERS = parse_rules("""
+rules:
+  - id: safety
+    kind: measure
+    match: [{node: process}, {follow: HAS_HAZARD, node: hazard}]
+    where: [{context: chapter, value: safety}]
+    then: "{process} is dangerous: {hazard}"
+""")
+
+
+def topic_graph() -> EmbeddedGraph:
+    graph = EmbeddedGraph(":memory:")
+    for tenant in ("acme", "globex"):
+        for kb in KNOWLEDGE_BASES:
+            own = {"tenant_id": tenant, "kb_id": kb}
+            nodes = [GraphNode(topic, "Process", topic, own) for topic in TOPICS]
+            edges = [Edge.of(topic, "USES", f"{tenant} {kb}", own) for topic in TOPICS]
+            graph.upsert(nodes, edges).function()
+    return graph
+
+
+class TestKGRetriever(RetrieverContract):
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def graph() -> Iterator[EmbeddedGraph]:
+        with topic_graph() as graph:
+            yield graph
+
+    @pytest.fixture
+    def retriever(self, graph: EmbeddedGraph) -> Retriever:
+        return KGRetriever(graph, top_k=5)
+
+
+def pit(tenant: str) -> tuple[list[GraphNode], list[Edge]]:
+    own = {"tenant_id": tenant}
+    nodes = [
+        GraphNode(
+            "pit", "Process", "深基坑开挖", {**own, "aliases": ["deep pit"], "name_en": "deep pit"}
+        ),
+        GraphNode("collapse", "Hazard", "坍塌", {**own, "name_en": "collapse"}),
+        GraphNode("flood", "Hazard", "涌水", {**own, "name_en": "flooding"}),
+        GraphNode("bracing", "Measure", f"支护 {tenant}", {**own, "name_en": f"bracing {tenant}"}),
+        GraphNode("crane", "Equipment", "塔吊", {**own, "name_en": "crane"}),
+        GraphNode("level", "QualityPoint", "标高", {**own, "name_en": "level"}),
+    ]
+    triples = [
+        ("pit", "HAS_HAZARD", "collapse"),
+        ("pit", "HAS_HAZARD", "flood"),
+        ("collapse", "MITIGATED_BY", "bracing"),
+        ("pit", "USES", "crane"),
+        ("crane", "CAUSES", "collapse"),
+        ("pit", "HAS_QUALITY_POINT", "level"),
+    ]
+    return nodes, [Edge.of(*triple, own) for triple in triples]
+
+
+def filled(graph: WritableGraph) -> WritableGraph:
+    for tenant in ("acme", "globex"):
+        graph.upsert(*pit(tenant)).function()
+    return graph
+
+
+@pytest.fixture(params=["embedded", pytest.param("neo4j", marks=pytest.mark.slow)])
+def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
+    if request.param == "embedded":
+        with EmbeddedGraph(":memory:") as embedded:
+            yield filled(embedded)
+        return
+    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
+
+    with Neo4jGraph.open(request.getfixturevalue("neo4j_url")) as server:
+        server.clear(scope=None).function()
+        yield filled(server)
+        server.clear(scope=None).function()
+
+
+def test_a_process_named_in_a_question_has_its_whole_chain_with_proofs(
+    graph: WritableGraph, searched: Searched
+) -> None:
+    retriever = KGRetriever(graph, scope=ACME)
+    result = searched(retriever, "Which measures does the deep pit require?")
+    assert {hit.text for hit in result.hits[:2]} == {
+        "deep pit requires bracing acme against collapse",
+        "deep pit requires a measure that the graph does not name against flooding",
+    }
+    assert (
+        result[2].text
+        == "deep pit uses crane, which can cause collapse, and so requires bracing acme"
+    )
+    assert {hit.text for hit in result.hits[3:]} == {
+        "deep pit uses crane",
+        "the quality of deep pit depends on level",
+    }
+    shown = json.loads(json.dumps(result.to_dict(), ensure_ascii=False))["hits"][0]
+    assert (shown["source"], shown["priority"]) == ("kg_rule", 1)
+    assert 0 < shown["score"] <= 1
+    proofs = {hit.text: [str(edge) for edge in hit.proof] for hit in result.hits}
+    assert proofs["deep pit requires bracing acme against collapse"] == [
+        "deep pit -HAS_HAZARD-> collapse",
+        "collapse -MITIGATED_BY-> bracing acme",
+    ]
+    assert result.details["processes"] == ["深基坑开挖"]
+
+
+def test_a_question_in_chinese_is_answered_in_chinese(graph: WritableGraph) -> None:
+    retriever = KGRetriever(graph, scope=ACME)
+    first = retriever.retrieve("深基坑开挖需要哪些安全措施？")
+    assert "深基坑开挖存在坍塌危险，须采取措施：支护 acme" in {
+        hit.node.get_content() for hit in first[:2]
+    }
+
+
+@pytest.mark.parametrize("process", ["pit", "深基坑开挖", "what is a deep pit?"])
+def test_requirements_of_a_process(graph: WritableGraph, process: str) -> None:
+    retriever = KGRetriever(graph, scope=ACME)
+    found = retriever.requirements(process)
+    assert found.process == "深基坑开挖"
+    assert len(found.equipment) == len(found.quality_points) == 1
+    assert sorted(len(measures) for _, measures in found.hazards) == [0, 1]
+    assert asyncio.run(retriever.arequirements(process)) == found
+    assert json.loads(json.dumps(found.to_dict()))["process"] == "深基坑开挖"
+
+
+def test_an_unknown_process_is_an_error_that_names_it(graph: WritableGraph) -> None:
+    with pytest.raises(ConfigurationError, match="'tunnelling'"):
+        KGRetriever(graph).requirements("tunnelling")
+    assert KGRetriever(graph).retrieve("tunnelling") == []
+
+
+def test_processes_may_be_given(graph: WritableGraph) -> None:
+    retriever = KGRetriever(graph, scope=ACME)
+    given = retriever.search("what is needed?", context={"processes": ["pit"]})
+    assert {hit.text for hit in given} == {hit.text for hit in retriever.search("deep pit")}
+    with pytest.raises(ConfigurationError, match="processes"):
+        retriever.search("what?", context={"processes": [1]})
+
+
+def test_one_id_in_two_knowledge_bases_is_two_nodes() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        for kb in ("a", "b"):
+            own = {"kb_id": kb}
+            nodes = [GraphNode("pit", "Process", "pit", own), GraphNode("x", "Equipment", kb, own)]
+            graph.upsert(nodes, [Edge.of("pit", "USES", "x", own)]).function()
+        hits = KGRetriever(graph).retrieve("pit")
+        assert {(hit.node.get_content(), hit.metadata["kb_id"]) for hit in hits} == {
+            ("pit uses a", "a"),
+            ("pit uses b", "b"),
+        }
+
+
+def test_a_tenant_sees_its_own_rows_only(graph: WritableGraph) -> None:
+    retriever = KGRetriever(graph)
+    for tenant, scope in (("acme", ACME), ("globex", GLOBEX)):
+        alone = EmbeddedGraph(":memory:")
+        with alone:
+            alone.upsert(*pit(tenant)).function()
+            expected = KGRetriever(alone).search("deep pit", scope=scope)
+            found = retriever.search("deep pit", scope=scope)
+            assert [hit.to_dict() for hit in found] == [hit.to_dict() for hit in expected]
+            assert found[0].metadata["tenant_id"] == tenant
+    assert retriever.search("deep pit", scope=Scope("spy")).hits == []
+
+
+def test_conditions_see_the_context_of_the_query(graph: WritableGraph) -> None:
+    retriever = KGRuleRetriever(graph, CHAPTERS, scope=ACME)
+    assert retriever.retrieve("deep pit") == []
+    hits = retriever.retrieve(Query("deep pit", context={"chapter": "safety"}))
+    assert {hit.node.get_content() for hit in hits} == {
+        "deep pit is dangerous: collapse",
+        "deep pit is dangerous: flooding",
+    }
+
+
+def test_a_rule_file_by_path(graph: WritableGraph, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "rules: [{id: r, match: [{node: p}, {follow: USES, node: e}], then: '{p} {e}'}]",
+        encoding="utf-8",
+    )
+    (hit,) = KGRuleRetriever(graph, str(path), scope=ACME).retrieve("deep pit")
+    assert hit.node.get_content() == "deep pit crane"

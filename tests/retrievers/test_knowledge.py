@@ -1,0 +1,249 @@
+"""Rules and cases in one answer: merged by a policy, and either side can stand alone."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext import (
+    KGRetriever,
+    KGRuleRetriever,
+    KnowledgePolicy,
+    KnowledgeResponse,
+    KnowledgeRetriever,
+    Query,
+    Scope,
+    VectorRetriever,
+    open_graph,
+    open_store,
+)
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.samples.construction_safety import (
+    construction_safety,
+    open_construction_safety,
+)
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.retrievers.test_kg_rule import topic_graph
+
+MODEL = FakeEmbedding()
+CASES = [
+    ("near", 0.9, "A pit collapsed in 2019.", {"engineering_type": "subway"}),
+    ("other", 0.8, "A house was built.", {"engineering_type": "house"}),
+    ("plain", 0.7, "Pits are deep.", {}),
+    ("form", 0.75, "Form 7: excavation permit", {"kb_id": "forms"}),
+    ("twin", 0.65, "pits  are deep.", {}),
+    ("far", 0.5, "Lunch is at noon.", {}),
+]
+POLICY = KnowledgePolicy(template_collections=("forms",), case_top_k=5)
+PIT = "deep foundation pit excavation"
+
+
+class TestKnowledgeRetriever(RetrieverContract):
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def store() -> Iterator[EmbeddedVectorStore]:
+        with EmbeddedVectorStore(":memory:") as opened:
+            opened.add(sample_nodes(MODEL))
+            yield opened
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def graph() -> Iterator[EmbeddedGraph]:
+        with topic_graph() as graph:
+            yield graph
+
+    @pytest.fixture
+    def retriever(self, store: EmbeddedVectorStore, graph: EmbeddedGraph) -> Retriever:
+        policy = KnowledgePolicy(case_threshold=0.0, case_top_k=8)
+        vector = VectorRetriever(store, embed_model=MODEL, top_k=20)
+        return KnowledgeRetriever(vector, KGRetriever(graph), policy=policy)
+
+
+@pytest.fixture(scope="module")
+def rules() -> Iterator[KGRuleRetriever]:
+    graph, rules = open_construction_safety()
+    with graph:
+        yield KGRuleRetriever(graph, rules)
+
+
+def test_rules_come_before_cases_and_cases_before_templates(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules, policy=POLICY)
+    response = knowledge.search(PIT)
+    order = [(item.priority, -item.score) for item in response.items]
+    assert order == sorted(order)
+    assert {item.source for item in response.items} == {"kg_rule", "vector", "template"}
+    assert [item.content for item in response.cases] == [
+        *("A pit collapsed in 2019.", "A house was built.", "Pits are deep.")
+    ]
+    assert response.items[-1].content == "Form 7: excavation permit"
+    assert response.items[-1].score == 0.75
+    assert response.regulations[0].metadata["proof"]
+    assert response.query_context["processes"] == ["深基坑开挖"]
+    shown = json.loads(json.dumps(response.to_dict(), ensure_ascii=False))
+    assert shown["items"][0]["source"] == shown["hits"][0]["source"] == "kg_rule"
+    assert response.degraded == ()
+
+
+def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules, policy=POLICY)
+
+    async def every() -> list[object]:
+        return [
+            (await knowledge.asearch(PIT, chapter="safety")).items,
+            await knowledge.aretrieve_regulations("subway", ["deep-pit"]),
+            await knowledge.aretrieve_cases(PIT, "safety", "subway", 1),
+            await knowledge.ainfer_rules(PIT, ["deep-pit"]),
+        ]
+
+    assert asyncio.run(every()) == [
+        knowledge.search(PIT, chapter="safety").items,
+        knowledge.retrieve_regulations("subway", ["deep-pit"]),
+        knowledge.retrieve_cases(PIT, "safety", "subway", 1),
+        knowledge.infer_rules(PIT, ["deep-pit"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chapter", "asked"),
+    [(None, True), ("Safety", True), ("第三章 质量管理", True), ("cost", False), ("进度", False)],
+)
+def test_the_policy_says_which_chapters_ask_the_rules(
+    rules: KGRuleRetriever, chapter: str | None, asked: bool
+) -> None:
+    response = KnowledgeRetriever(FixedRetriever(CASES), rules).search(PIT, chapter=chapter)
+    assert bool(response.regulations) is asked
+    assert response.query_context["rules_asked"] is asked
+    assert response.cases
+    assert response.degraded == ()
+
+
+def test_rules_see_the_chapter(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    found = knowledge.search(PIT, chapter="emergency").regulations
+    assert any(item.metadata["kind"] == "emergency" for item in found)
+    assert all(item.metadata["kind"] != "emergency" for item in knowledge.search(PIT).regulations)
+
+
+def test_cases_of_another_engineering_type_are_left_out(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules)
+    found = knowledge.retrieve_cases(PIT, engineering_type="subway", limit=5)
+    assert [item.content for item in found if "house" in item.content] == []
+    assert len(found) == 3  # "form" is a case here; "twin" repeats "plain"
+    assert len(knowledge.retrieve_cases(PIT, limit=1)) == 1
+
+
+def test_either_side_alone(rules: KGRuleRetriever) -> None:
+    only_rules, only_cases = (
+        KnowledgeRetriever(rules=rules),
+        KnowledgeRetriever(FixedRetriever(CASES)),
+    )
+    assert only_rules.search(PIT).cases == only_rules.retrieve_cases(PIT) == []
+    assert only_rules.retrieve(PIT)
+    assert (
+        only_cases.search(PIT).regulations == only_cases.retrieve_regulations(None, ["pit"]) == []
+    )
+    assert only_cases.retrieve(PIT)
+    with pytest.raises(ConfigurationError, match="needs a side"):
+        KnowledgeRetriever()
+
+
+def test_a_side_that_is_down_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+    down = FakeRetriever(error=ConnectionError("no route to host"))
+    response = KnowledgeRetriever(down, rules).search(PIT)
+    assert response.regulations
+    assert [(part.where, "no route" in part.reason) for part in response.degraded] == [
+        ("vector", True)
+    ]
+    graph, own = open_construction_safety()
+    closed = KGRuleRetriever(graph, own)
+    graph.close()
+    response = KnowledgeRetriever(FixedRetriever(CASES), closed).search(PIT)
+    assert response.cases
+    assert [(part.where, "closed" in part.reason) for part in response.degraded] == [
+        ("rules", True)
+    ]
+    with pytest.raises(TooFewLegsError):
+        KnowledgeRetriever(down, closed).search(PIT)
+
+
+def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+    response = KnowledgeRetriever(FixedRetriever(CASES), rules).search("payroll")
+    assert response.cases
+    assert [part.where for part in response.degraded] == ["rules"]
+    response = KnowledgeRetriever(FixedRetriever([("a", 0.4, "x")]), rules).search(PIT)
+    assert response.regulations
+    (part,) = response.degraded
+    assert (part.where, "0.6" in part.reason, "0.4" in part.reason) == ("vector", True, True)
+
+
+def test_the_sides_run_together(rules: KGRuleRetriever) -> None:
+    slow = [
+        FixedRetriever(CASES, delay_s=0.25),
+        FixedRetriever([("r", 0.9, "A rule")], delay_s=0.25),
+    ]
+    start = time.perf_counter()
+    response = KnowledgeRetriever(*slow).search(PIT)
+    assert time.perf_counter() - start < 0.45
+    assert len(response.regulations) == 1
+
+
+def test_infer_rules_takes_a_question_or_a_context(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    by_text = knowledge.infer_rules("which measures?", ["deep-pit"])
+    by_context = knowledge.infer_rules({"query": "which measures?"}, ["deep-pit"])
+    named = knowledge.infer_rules({"chapter": "emergency"}, ["deep-pit"])
+    assert by_text == by_context
+    assert by_text[0].metadata["kind"] == "measure"
+    assert any(item.metadata["kind"] == "emergency" for item in named)
+    with pytest.raises(ConfigurationError, match="TextToCypher"):
+        knowledge.infer_rules("which measures?", ["deep-pit"], use_llm=True)
+
+
+def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
+    store_url, graph_url = f"embedded:{tmp_path / 'store'}", f"graph:{tmp_path / 'graph'}"
+    with open_store(store_url) as store:
+        store.add(sample_nodes(MODEL))
+    graph = open_graph(graph_url)
+    graph.upsert(*construction_safety()).function()
+    graph.close()
+    with KnowledgeRetriever.from_storage(
+        store_url, graph=graph_url, embed_model=MODEL
+    ) as knowledge:
+        response = knowledge.search(PIT)
+        assert isinstance(response, KnowledgeResponse)
+        assert response.regulations
+    knowledge.close()
+    with pytest.raises(TooFewLegsError) as failed:
+        knowledge.search(PIT)
+    assert any(isinstance(error, StoreClosedError) for error in failed.value.causes.values())
+    with KnowledgeRetriever.from_storage(store_url, embed_model=MODEL) as again:
+        assert again.retrieve_cases("annual leave days") is not None
+    with pytest.raises(ConfigurationError, match="rules need a graph"):
+        KnowledgeRetriever.from_storage(store_url, rules="rules.yaml")
+
+
+def test_a_scope_holds_on_both_sides() -> None:
+    with topic_graph() as graph, EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(MODEL))
+        policy = KnowledgePolicy(case_threshold=0.0)
+        made = KnowledgeRetriever.from_storage(store, graph=graph, embed_model=MODEL, policy=policy)
+        response = made.search(Query("annual leave days", scope=Scope("acme")))
+        assert response.regulations
+        assert response.cases
+        assert {item.metadata["tenant_id"] for item in response.items} == {"acme"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}]
+)
+def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose
