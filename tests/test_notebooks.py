@@ -21,7 +21,7 @@ def test_a_notebook_is_committed_with_outputs_and_without_errors(path: Path) -> 
         for o in cell.get("outputs", ())
         for kind in o.get("data", {})
     }
-    assert {"text/html", "image/png"} & kinds, "there is nothing to look at"
+    assert {"text/html", "image/png", "image/svg+xml"} & kinds, "there is nothing to look at"
 
 
 def test_times_and_ids_do_not_count_and_everything_else_does() -> None:

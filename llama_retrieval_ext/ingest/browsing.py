@@ -76,6 +76,7 @@ class Browsable(Searchable):
 
         Examples:
             >>> from llama_index.core import Document, MockEmbedding
+            >>> from llama_retrieval_ext import KnowledgeBase
             >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
             ...     _ = kb.add([Document(text="leave", metadata={"year": 2024})])
             ...     kb.metadata_fields()

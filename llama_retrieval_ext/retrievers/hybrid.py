@@ -217,7 +217,9 @@ class HybridRetriever(StoreRetriever):
         if best is None:
             return None
         note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
-        return self._hits(top, best, query)
+        scores = {each.node_id: each.score for each in top}
+        fused = [each.rescored(scores[each.node_id]) for each in best]
+        return self._hits(top, fused, query)
 
     @property
     def _embeds(self) -> bool:

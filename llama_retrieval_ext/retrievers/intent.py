@@ -132,7 +132,7 @@ class IntentAdaptive(Refine):
     Examples:
         >>> from llama_retrieval_ext import Threshold, Top
         >>> IntentAdaptive({"exact": IntentProfile("codes and names", refine=(Top(3),))})
-        IntentAdaptive(intents=['exact'])
+        IntentAdaptive({'exact': IntentProfile(description='codes and names', refine=(Top(k=3),))})
 
     """
 

@@ -50,7 +50,7 @@ class Dedupe(Refine):
 
     Examples:
         >>> Dedupe()
-        Dedupe(by=Alike.CONTENT, at_least=0.9)
+        Dedupe()
 
     """
 

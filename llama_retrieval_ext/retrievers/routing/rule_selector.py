@@ -122,7 +122,7 @@ class RuleSelector(Selector):
     Examples:
         >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
         >>> rules
-        RuleSelector([RouteRule('code')])
+        RuleSelector([RouteRule(route='code', pattern='[a-z]+_[a-z]+')])
         >>> german = RouteRule("german", pattern=r"(?i)\b(der|die|das|und|wie|für)\b")
         >>> german.holds(Query("Wie viel Urlaub?")), german.holds(Query("days of leave"))
         (True, False)

@@ -126,7 +126,7 @@ class RuleRerank(Refine):
 
     Examples:
         >>> RuleRerank(boosts=(Boost("kind", "law"),))
-        RuleRerank(boosts=(Boost(key='kind', values='law', weight=1.0),))
+        RuleRerank(boosts=(Boost(key='kind', values='law'),))
 
     """
 
