@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from operator import add
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from llama_retrieval_ext.errors import describe
@@ -185,7 +184,13 @@ def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
 
 def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
     # A new list: a leg that was given up must not write into a finished result.
-    details[name] = add(details[name], value) if name in details else copy(value)
+    known = details.get(name)
+    if isinstance(known, int) and isinstance(value, int):
+        details[name] = known + value
+    elif isinstance(known, list) and isinstance(value, list):
+        details[name] = [*known, *value]
+    else:
+        details[name] = copy(value)
 
 
 def _is_hit(value: object) -> bool:

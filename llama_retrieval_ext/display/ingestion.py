@@ -15,6 +15,7 @@ class Report(Protocol):
     @property
     def failures(self) -> Mapping[str, Exception]:
         """What went wrong, by document."""
+        ...
 
 
 def report_html(report: Report) -> str:

@@ -47,7 +47,9 @@ class EmbedsQueriesTogether(Protocol):
 
 
 def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]]:
-    """The plan that embeds the texts of several queries, once each, for `embed` to find.
+    """Embed the texts of several queries, once each, for `embed` to find; a plan.
+
+    Its result are the texts that could not be embedded.
 
     A model that can embeds all in one call. A text that fails otherwise then fails once in each
     query that it belongs to, without another call.
@@ -55,9 +57,6 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
     Args:
         queries: Those with an embedding of their own are left out.
         model: The embedding model of the store.
-
-    Returns:
-        The texts that could not be embedded.
     """
     texts = Counter(
         text for query in queries if query.embedding is None for text in query.embedding_strs

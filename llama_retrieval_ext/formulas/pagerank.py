@@ -98,7 +98,8 @@ def personalised_pagerank(
         [0.667, 0.333, 0.0]
 
     """
-    mass = _restart_distribution(restart, transitions.shape[0])
+    size = len(transitions.indptr) - 1
+    mass = _restart_distribution(restart, size)
     if not 0 <= damping < 1:
         raise ConfigurationError(f"damping must be in [0, 1), got {damping!r}")
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
@@ -106,9 +107,7 @@ def personalised_pagerank(
     if not mass.any():
         return mass
     # A row of ones times M: what leaves each node; 0 where nothing does.
-    leaving = np.bincount(
-        transitions.indices, weights=transitions.data, minlength=transitions.shape[0]
-    )
+    leaving = np.bincount(transitions.indices, weights=transitions.data, minlength=size)
     dangling = np.flatnonzero(leaving == 0)
     scores = mass
     for _ in range(steps):

@@ -193,7 +193,7 @@ class Neo4jConnection:
         take: Callable[[neo4j.EagerResult], T],
     ) -> Call[T]:
         # Checked identifiers and values as parameters: nobody else's text is in the statement.
-        query = neo4j.Query(statement, timeout=self.timeout_s)
+        query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
         values = dict(parameters)
 
         def function() -> T:

@@ -278,7 +278,9 @@ class PassageGraph:
             if len(factors) and factors.max() > 1:
                 data = self.transitions.data.copy() if data is None else data
                 data[self._positions[low:high]] = factors * (self._share[passage] / factors.sum())
-        return self.transitions if data is None else _with_data(self.transitions, data)
+        if data is None:
+            return self.transitions
+        return _with_data(self.transitions, data)  # pyright: ignore[reportArgumentType]
 
     def _factor(self, link: int, weights: dict[int, float]) -> float:
         number = self._forward.get((int(self._links[link, 0]), int(self._links[link, 1])))

@@ -133,7 +133,7 @@ class Fields:
                 kind, "true or false"
             )
             raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
-        return value
+        return value  # pyright: ignore[reportReturnType]  # of the kind, as was checked
 
     def text(self, key: str) -> str:
         """Return a text that must be there."""

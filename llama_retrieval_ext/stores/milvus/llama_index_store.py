@@ -106,7 +106,9 @@ class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
     def columns(self) -> Mapping[str, Mapping[str, Any]]:
         """The collection's columns by name."""
         if self._columns is None:
-            description = self.call(lambda client: client.describe_collection(self._name))
+            description: dict[str, Any] = self.call(  # pyright: ignore[reportAssignmentType]
+                lambda client: client.describe_collection(self._name)
+            )
             self._columns = {column["name"]: column for column in description["fields"]}
         return self._columns
 

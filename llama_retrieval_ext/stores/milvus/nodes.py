@@ -259,7 +259,7 @@ class _Reader:
     def _query(
         self, client: MilvusClient, filter_: str, columns: list[str], *, limit: int
     ) -> list[StoredRow]:
-        rows: list[StoredRow] = client.query(
+        rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
             self._collection.name,
             filter=filter_,
             output_fields=columns,
