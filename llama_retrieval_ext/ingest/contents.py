@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
@@ -35,12 +36,17 @@ class Contents:
         self._store = store
         self._ledger = ledger
 
+    def named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source; a path may be relative."""
+        found = self._ledger.named(name, scope)
+        return found or self._ledger.named(str(Path(name).expanduser().resolve()), scope)
+
     def nodes(self, name: str, scope: Scope | None) -> list[BaseNode]:
         """Return the nodes of a document or source in a scope; without a scope, in none.
 
         Document by document as they came in; within one by position in the text, then by node id.
         """
-        entries = self._ledger.named(name, scope)
+        entries = self.named(name, scope)
         ids = self._ledger.node_ids(entry.key for entry in entries)
         owners = {
             node_id: number

@@ -266,8 +266,8 @@ class KnowledgeBase(Browsable):
         """Delete all documents of a source, such as the pages of a PDF, or a single document.
 
         Args:
-            source_or_id: The path of the file, as in ``file_path`` of its nodes, or the id of a
-                document.
+            source_or_id: The path of the file, as in ``file_path`` of its nodes or relative to the
+                working directory, or the id of a document.
             scope: Its scope: all documents of this name that the scope can see are deleted. Without
                 one, only those in no scope.
 
@@ -285,7 +285,7 @@ class KnowledgeBase(Browsable):
             )
         with self._storage.lock:
             self._parts.writer.settle()
-            return self._delete(self._ledger.named(source_or_id, scope))
+            return self._delete(self._contents.named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """`delete` in a thread."""

@@ -11,6 +11,7 @@ from llama_index.core.schema import Document, TextNode
 from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.readers import read_documents
 from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.selection import Collapse
@@ -63,6 +64,18 @@ def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None
     assert len(kb.sources()) == 6
     assert kb.delete(STAFF, scope=ACME) == 2
     assert len(kb.get(STAFF)) == 2
+
+
+@EMBEDDED
+def test_a_file_is_also_known_by_its_path_from_the_working_directory(
+    open_kb: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("leave.md").write_text("25 days of leave")
+    kb = open_kb()
+    kb.add(read_documents("leave.md"), show_progress=False)
+    assert [node.get_content() for node in kb.get("leave.md")] == ["25 days of leave"]
+    assert kb.delete("leave.md") == 1
 
 
 @EMBEDDED
