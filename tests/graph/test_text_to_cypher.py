@@ -154,7 +154,7 @@ def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
     before = run(summary(graph, scope=None))  # type: ignore[arg-type]
     rng = random.Random(11)
     ran = 0
-    for _ in range(120):
+    for _ in range(160):
         statement = " ".join(rng.choice(PIECES) for _ in range(rng.randint(1, 3)))
         statement = f"MATCH {statement} RETURN {rng.choice(RESULTS)}"
         if rng.random() < 0.3:
