@@ -184,9 +184,10 @@ class LocalJournal:
         with self._database.transaction() as connection:
             for claim in claims:
                 document = _id_of(connection, claim.key)
+                # By the index on documents: that on roles has the whole batch (hence +role).
                 for statement in (
-                    "DELETE FROM nodes WHERE document = ? AND role = 'doomed'",
-                    "UPDATE nodes SET role = NULL WHERE document = ? AND role = 'fresh'",
+                    "DELETE FROM nodes WHERE document = ? AND +role = 'doomed'",
+                    "UPDATE nodes SET role = NULL WHERE document = ? AND +role = 'fresh'",
                     "DELETE FROM redo WHERE document = ?",
                     "DELETE FROM documents WHERE id = ? AND state = 'deleting'",
                     "UPDATE documents SET state = NULL WHERE id = ?",
@@ -199,7 +200,7 @@ class LocalJournal:
         with self._database.transaction() as connection:
             document = _id_of(connection, claim.key)
             for statement in (
-                "DELETE FROM nodes WHERE document = ? AND role = 'fresh'",
+                "DELETE FROM nodes WHERE document = ? AND +role = 'fresh'",
                 "UPDATE nodes SET role = NULL WHERE document = ?",
                 "DELETE FROM redo WHERE document = ?",
                 "DELETE FROM documents WHERE id = ? AND state = 'adding'",

@@ -115,6 +115,7 @@ CREATE INDEX IF NOT EXISTS nodes_in_motion ON nodes (role) WHERE role IS NOT NUL
 CREATE TABLE IF NOT EXISTS redo (
     document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
 """
 
 # How many documents are in motion, and how many nodes there are.

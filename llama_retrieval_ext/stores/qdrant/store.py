@@ -74,6 +74,7 @@ class QdrantStore(EngineStore):
 
     Examples:
         >>> from llama_index.core.schema import TextNode
+        >>> from llama_index.core.vector_stores.types import VectorStoreQuery
         >>> with QdrantStore("qdrant::memory:") as store:
         ...     store.add([TextNode(id_="n1", text="25 days of leave", embedding=[1.0, 0.0])])
         ...     store.query(VectorStoreQuery(query_embedding=[0.6, 0.8])).ids
