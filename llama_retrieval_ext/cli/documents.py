@@ -67,11 +67,11 @@ def show(
     """Show the passages of a file or document, with their metadata."""
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
-        name, nodes = _apply(opened.get, source, opened, place)
+        nodes = _apply(opened.get, source, opened, place)
     if as_json:
         say(json.dumps([_node_as_json(each) for each in nodes], ensure_ascii=False, indent=2))
         return
-    say(f"{name}: {counted(len(nodes), 'passage')}", style="bold")
+    say(f"{source}: {counted(len(nodes), 'passage')}", style="bold")
     for number, node in enumerate(nodes, start=1):
         metadata = ", ".join(f"{key}={value}" for key, value in node.metadata.items())
         say(f"\n{number}  {metadata}", style="dim")
@@ -100,8 +100,8 @@ def delete(
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         for source in sources:
-            name, gone = _apply(opened.delete, source, opened, place)
-            say(f"deleted {name}: {counted(gone, 'document')}")
+            gone = _apply(opened.delete, source, opened, place)
+            say(f"deleted {source}: {counted(gone, 'document')}")
 
 
 def info(
@@ -176,15 +176,12 @@ def _node_as_json(node: "BaseNode") -> dict[str, object]:
     }
 
 
-def _apply(
-    action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Target
-) -> tuple[str, T]:
-    """The name of a source and what an action on it returns; a path may be relative to here."""
-    for name in dict.fromkeys([source, str(Path(source).expanduser().resolve())]):
-        result = action(name, scope=place.scope)
-        if result:
-            return name, result
-    raise _unknown(kb, source, place)
+def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Target) -> T:
+    """Return the result of an action on a source; raise if there is no such source."""
+    result = action(source, scope=place.scope)
+    if not result:
+        raise _unknown(kb, source, place)
+    return result
 
 
 def _unknown(kb: "ext.KnowledgeBase", source: str, place: Target) -> ConfigurationError:
