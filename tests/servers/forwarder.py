@@ -43,12 +43,13 @@ class Forwarder:
         self._open.clear()
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        with listener, contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                self._open.append(client)
                 time.sleep(self.delay_s)
                 server = socket.create_connection(("127.0.0.1", self._target))
-                self._open += [client, server]
+                self._open.append(server)
                 for source, sink in ((client, server), (server, client)):
                     threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
@@ -60,6 +61,7 @@ class Forwarder:
         for each in (source, sink):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
     def __enter__(self) -> Self:
         return self
