@@ -143,6 +143,10 @@ class GraphRetriever(Retriever):
         self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
         self.candidates = check_top_k(candidates)
 
+    def _current_arguments(self) -> Mapping[str, object]:
+        hops = {"enable_multi_hop": self.enable_multi_hop, "max_hops": self.max_hops}
+        return {**super()._current_arguments(), **hops}
+
     @property
     def children(self) -> Sequence[BaseRetriever]:
         """The seed, if there is one."""
