@@ -248,9 +248,7 @@ class Neo4jGraph:
         ]
         yield from self._prepared_then([(text, {"rows": batch}) for text, batch in statements])
 
-    def _prepared_then(
-        self, statements: Sequence[tuple[str, Mapping[str, object]]]
-    ) -> Plan[None]:
+    def _prepared_then(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
         """Make constraint and index, once, and run statements."""
         if not self._prepared:
             yield from self._statements([(statement, {}) for statement in _SCHEMA])

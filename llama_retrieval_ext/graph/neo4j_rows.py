@@ -91,19 +91,20 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
             row = node_row(node, [source])
             _add(nodes, row["key"], row)
         for edge in own.edges:
-            row = edge_row(edge, [source])
-            for end in row["ends"]:
+            link = edge_row(edge, [source])
+            for end in link["ends"]:
                 _add(ends, end["key"], end)
-            _add(edges, (row["source"], row["type"], row["target"]), row)
+            _add(edges, (link["source"], link["type"], link["target"]), link)
     subjects = [
         {"source": source, "key": key_of(own.nodes[0].partition, own.nodes[0].id)}
         for source, own in said.items()
         if own.nodes
     ]
-    rows = {"nodes": nodes, "ends": ends, "edges": edges}
-    return {"subjects": subjects} | {
-        name: [each[key] for key in sorted(each)]  # type: ignore[attr-defined, index]
-        for name, each in rows.items()
+    return {
+        "subjects": subjects,
+        "nodes": [row for _, row in sorted(nodes.items())],
+        "ends": [row for _, row in sorted(ends.items())],
+        "edges": [row for _, row in sorted(edges.items())],
     }
 
 

@@ -179,8 +179,14 @@ class GraphRows:
     def unsupported(self, rows: Doomed) -> Doomed:
         """Those of the rows that still nothing supports."""
         supported = {
-            kind: {key for (key,) in self._read(f"SELECT DISTINCT {kind} FROM {kind}_sources "  # noqa: S608
-            f"WHERE {kind} IN (SELECT value FROM json_each(?))", (json.dumps(sorted(keys)),))}
+            kind: {
+                key
+                for (key,) in self._read(
+                    f"SELECT DISTINCT {kind} FROM {kind}_sources "  # noqa: S608
+                    f"WHERE {kind} IN (SELECT value FROM json_each(?))",
+                    (json.dumps(sorted(keys)),),
+                )
+            }
             for kind, keys in (("node", rows.nodes), ("edge", rows.edges))
         }
         edges = {key: ends for key, ends in rows.edges.items() if key not in supported["edge"]}
@@ -190,10 +196,10 @@ class GraphRows:
         """The rows that each source supports, with embeddings."""
         found = {source: Contents([], []) for source in sources}
         listed = (json.dumps(list(found)),)
-        for source, id_, label, name, properties, text, embedding in self._read(_SAID_NODES, listed):
-            node = GraphNode(
-                *(id_, label, name, json.loads(properties), text), unpacked(embedding)
-            )
+        for source, id_, label, name, properties, text, embedding in self._read(
+            _SAID_NODES, listed
+        ):
+            node = GraphNode(*(id_, label, name, json.loads(properties), text), unpacked(embedding))
             found[source].nodes.append(node)
         for source, *edge in self._read(_SAID_EDGES, listed):
             found[source].edges.append(Edge(*edge))

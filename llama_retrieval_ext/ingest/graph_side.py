@@ -68,9 +68,18 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
     return GraphSide(url, opened, graphs, links, close)
 
 
-def is_object(recorded: str) -> bool:
-    """Whether what is recorded of a graph is no URL, because it was given as an object."""
-    return recorded.endswith(_OBJECT)
+def open_recorded(recorded: str, kb_url: str) -> GraphSide:
+    """Open the graph that a knowledge base has recorded.
+
+    Raises:
+        ConfigurationError: It was given as an object that has no URL.
+    """
+    if not recorded.endswith(_OBJECT):
+        return open_graph_side(recorded, None, kb_url)
+    raise ConfigurationError(
+        f"{kb_url} has {recorded}, which cannot be opened from here; what needs it is to be done "
+        "with KnowledgeBase.open(url, graph=...): clear() before it is removed, for instance"
+    )
 
 
 def is_same_graph(recorded: str, given: str) -> bool:

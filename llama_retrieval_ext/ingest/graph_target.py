@@ -40,11 +40,14 @@ class GraphTarget:
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
         """Write what passages say, in place of what they have said before."""
-        documents: set[tuple[object, str]] = set()
+        known: set[tuple[object, str]] = set()
         said: dict[str, Contents] = {}
         for node in nodes:
             rows = self._rows(node)
-            kept = [each for each in rows.nodes if not _is_known(each, documents)]
+            # A document is what its first passage says; edges of the others support it further.
+            own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
+            kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
+            known |= own.keys()
             said[self._source(node.node_id)] = Contents(kept, rows.edges)
         if said:
             self._graph.replace_sources(said).function()
@@ -81,14 +84,6 @@ class GraphTarget:
             return Contents(nodes, edges)
         more = unpacked_rows(packed, _scope_of(metadata))
         return Contents(nodes + more.nodes, edges + more.edges)
-
-
-def _is_known(node: GraphNode, known: set[tuple[object, str]]) -> bool:
-    """Whether the node is a document that a passage before has said; edges support it further."""
-    if node.label != DOCUMENT_LABEL:
-        return False
-    identity = (node.partition, node.id)
-    return identity in known or bool(known.add(identity))
 
 
 def _scope_of(metadata: Mapping[str, object]) -> dict[str, object]:

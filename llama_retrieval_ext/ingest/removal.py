@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Final
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.ingest.graph_side import is_object, open_graph_side
+from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.ingest.graph_side import open_recorded
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
-    Storage,
     graph_target,
     missing,
     open_storage,
@@ -28,7 +27,7 @@ def remove_knowledge_base(url: str) -> None:
             ledger = place.ledger()
             try:
                 _mark_removing(ledger, url)
-                _withdraw_from_graph(place, ledger, url)
+                _withdraw_from_graph(ledger, url)
             finally:
                 ledger.close()
             place.remove()
@@ -36,7 +35,7 @@ def remove_knowledge_base(url: str) -> None:
         place.close()
 
 
-def _withdraw_from_graph(place: Storage, ledger: Ledger, url: str) -> None:
+def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
     """Remove what a knowledge base has written to its graph."""
     config = ledger.config()
     if config is None or not config.graph:
@@ -45,15 +44,10 @@ def _withdraw_from_graph(place: Storage, ledger: Ledger, url: str) -> None:
     ids = [id_ for own in ledger.node_ids(keys).values() for id_ in own]
     if not ids:
         return
-    if is_object(config.graph):
-        raise ConfigurationError(
-            f"{url} has {config.graph}, which cannot be opened from here: open {url} with that "
-            "graph, call clear(), and then remove it"
-        )
-    graph = open_graph_side(config.graph, None, url)
+    graph = open_recorded(config.graph, url)
     try:
-        target = graph_target(place.beside(graph), ledger)
-        for start in range(0, len(ids) if target else 0, _WITHDRAWN):
+        target = graph_target(graph, ledger)
+        for start in range(0, len(ids), _WITHDRAWN):
             target.delete(ids[start : start + _WITHDRAWN])
     finally:
         graph.close()

@@ -381,19 +381,16 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 def writer_of(place: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
     targets: list[WriteTarget] = [StoreTarget(place.store, place.flush)]
-    target = graph_target(place, ledger)
-    if target is not None:
+    if place.graph is not None:
         # First: what fails there is not in the store, where searches would find it.
-        targets.insert(0, target)
+        targets.insert(0, graph_target(place.graph, ledger))
     return Writer(targets, _journal_of(place, ledger), lock=place.lock)
 
 
-def graph_target(place: Storage, ledger: Ledger) -> GraphTarget | None:
-    """Return the graph of a knowledge base as a target of writes; None if it has none."""
+def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
+    """Return the graph of a knowledge base as a target of writes."""
     config = ledger.config()
-    if place.graph is None or config is None:
-        return None
-    return GraphTarget(place.graph.graph, place.graph.links, config.graph_key)
+    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
 
 
 def _journal_of(place: Storage, ledger: Ledger) -> Journal:
