@@ -46,6 +46,7 @@ __all__ = [
     "DimensionMismatchError",
     "DuplicateNodeError",
     "ExecutionError",
+    "GraphRequiredError",
     "IngestionError",
     "InvalidFilterError",
     "MissingDependencyError",
@@ -102,6 +103,18 @@ class ConfigFileError(ConfigurationError):
         super().__init__("\n".join(f"{file or 'configuration'}, {each}" for each in problems))
         self.file = file
         self.problems = tuple(problems)
+
+
+class GraphRequiredError(ConfigurationError):
+    """A knowledge base has a graph, and is opened without it.
+
+    Attributes:
+        graph: The URL of the graph.
+    """
+
+    def __init__(self, message: str, graph: str) -> None:
+        super().__init__(message)
+        self.graph = graph
 
 
 class InvalidFilterError(ConfigurationError):
