@@ -102,9 +102,7 @@ class EmbeddingConfig(BaseModel):
     provider: str = Field(pattern=_PROVIDER)
     model: str | EnvironmentReference | None = None
     base_url: str | EnvironmentReference | None = None
-    api_key: Annotated[
-        EnvironmentReference | SecretStr | None, BeforeValidator(_masked)
-    ] = None
+    api_key: Annotated[EnvironmentReference | SecretStr | None, BeforeValidator(_masked)] = None
 
     def resolve(self) -> BaseEmbedding:
         """Return the embedding model.

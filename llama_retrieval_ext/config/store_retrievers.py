@@ -187,9 +187,7 @@ def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVecto
     try:
         kind = getattr(import_module(f"llama_index.vector_stores.{module}"), name)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            name, package=f"llama-index-vector-stores-{module}"
-        ) from error
+        raise MissingDependencyError(name, package=f"llama-index-vector-stores-{module}") from error
     try:
         store: BasePydanticVectorStore = kind(**settings)
     except Exception as error:

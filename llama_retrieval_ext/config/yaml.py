@@ -108,9 +108,7 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
 
     """
     document = {"version": VERSION, _PIPELINE: to_data(part, live=live or {})}
-    text: str = yaml.dump(
-        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-    )
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
