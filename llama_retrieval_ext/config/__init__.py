@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
     from llama_retrieval_ext.config.operator import Operator
     from llama_retrieval_ext.config.parts import RegistryParts
-    from llama_retrieval_ext.config.presets import PRESETS, Preset, PresetParts, build_preset
     from llama_retrieval_ext.config.registry import (
         OperatorFactory,
         Registry,
@@ -19,34 +18,30 @@ if TYPE_CHECKING:
     )
     from llama_retrieval_ext.config.scores import MinMaxScores
     from llama_retrieval_ext.config.yaml import (
-        document_schema,
         from_yaml,
         load_pipeline,
+        pipeline_schema,
         to_yaml,
-        validate,
+        validate_yaml,
     )
 
 
 __all__ = [
-    "PRESETS",
     "EmbeddingConfig",
     "KeptBM25Retriever",
     "MinMaxScores",
     "Operator",
     "OperatorFactory",
-    "Preset",
-    "PresetParts",
     "Registry",
     "RegistryParts",
-    "build_preset",
     "default_registry",
-    "document_schema",
     "from_yaml",
     "get_retriever",
     "load_pipeline",
+    "pipeline_schema",
     "register_retriever",
     "to_yaml",
-    "validate",
+    "validate_yaml",
 ]
 
 # A type checker that saw these would take any misspelled name for one of ours.
@@ -56,12 +51,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.config.kept_bm25": ("KeptBM25Retriever",),
         "llama_retrieval_ext.config.operator": ("Operator",),
         "llama_retrieval_ext.config.parts": ("RegistryParts",),
-        "llama_retrieval_ext.config.presets": (
-            "PRESETS",
-            "Preset",
-            "PresetParts",
-            "build_preset",
-        ),
         "llama_retrieval_ext.config.registry": (
             "OperatorFactory",
             "Registry",
@@ -71,11 +60,11 @@ if not TYPE_CHECKING:
         ),
         "llama_retrieval_ext.config.scores": ("MinMaxScores",),
         "llama_retrieval_ext.config.yaml": (
-            "document_schema",
+            "pipeline_schema",
             "from_yaml",
             "load_pipeline",
             "to_yaml",
-            "validate",
+            "validate_yaml",
         ),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

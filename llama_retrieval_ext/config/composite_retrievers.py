@@ -30,7 +30,7 @@ Params: TypeAlias = Mapping[str, object] | None
 _ROOT = "root"
 
 
-def hyde(
+def hyde(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "dense",
@@ -51,7 +51,7 @@ def hyde(
     )
 
 
-def multi_query(
+def multi_query(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "dense",
@@ -110,7 +110,7 @@ def _selector(parts: RegistryParts, selector: str | Selector, routes: Sequence[s
     return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in routes])
 
 
-def recursive(
+def recursive(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "hybrid",

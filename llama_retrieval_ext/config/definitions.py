@@ -110,7 +110,8 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
         if each.kind is each.VAR_KEYWORD:
             parameters |= _keywords(hint)
         elif each.kind is each.VAR_POSITIONAL:
-            parameters[each.name] = Parameter(Sequence[hint], (), is_rest=True)
+            several = Sequence[hint]  # type: ignore[valid-type]  # made of a signature
+            parameters[each.name] = Parameter(several, (), is_rest=True)
         else:
             parameters[each.name] = Parameter(hint, each.default)
     kind = make if isinstance(make, type) else hints.get("return", object)

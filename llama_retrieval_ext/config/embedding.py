@@ -117,7 +117,7 @@ class EmbeddingConfig(BaseModel):
         kind = _embedding_class(_integration(self.provider), self.provider)
         try:
             return kind(**self._arguments(kind))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the integration raises
             # The integration's own message may repeat its settings, the key among them.
             raise ConfigurationError(
                 f"{kind.__name__} refuses the settings {', '.join(sorted(self._settings()))}: "

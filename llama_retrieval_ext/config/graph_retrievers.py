@@ -16,17 +16,17 @@ from llama_retrieval_ext.retrievers.presets import build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
 
-def graph(
+def graph(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
-    seed: Base | None = None,
+    seed: Base | None = "hybrid",
     seed_params: Params = None,
     enable_multi_hop: bool = True,
     max_hops: Count = 2,
     max_entities: Count = 10,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """Passages that the graph links to what the query names, or to what a seed finds."""
+    """Passages that the graph links to what a seed finds; without one, to what the query names."""
     return GraphRetriever(
         parts.backend("graph"),
         graph=parts.need_graph("graph"),
@@ -74,7 +74,7 @@ def basic(parts: RegistryParts, *, top_k: TopK = 10) -> RetrievalPipeline:
     return build_preset("basic", parts.preset_parts(), top_k=top_k)
 
 
-def advanced(
+def advanced(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     vector_weight: Weight = 0.6,
@@ -85,13 +85,11 @@ def advanced(
     top_k: TopK = 10,
 ) -> RetrievalPipeline:
     """The preset: meaning, relations and words, fused and reordered by rules."""
-    options = {
-        "vector_weight": vector_weight,
-        "graph_weight": graph_weight,
-        "keyword_weight": keyword_weight,
-        **_hops(parts, enable_multi_hop=enable_multi_hop, max_hops=max_hops),
-    }
-    return build_preset("advanced", parts.preset_parts(), top_k=top_k, **options)
+    options = _of_graph(
+        parts, graph_weight=graph_weight, enable_multi_hop=enable_multi_hop, max_hops=max_hops
+    )
+    weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
+    return build_preset("advanced", parts.preset_parts(), top_k=top_k, **weights, **options)
 
 
 def semantic(
@@ -106,7 +104,7 @@ def semantic(
     return build_preset("semantic", parts.preset_parts(), top_k=top_k, **options)
 
 
-def auto(
+def auto(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     vector_weight: Weight = 0.6,
@@ -117,17 +115,15 @@ def auto(
     top_k: TopK = 10,
 ) -> RetrievalPipeline:
     """The preset that fits what was bound: ``advanced`` with a graph, else ``basic``."""
-    options = {
-        "vector_weight": vector_weight,
-        "graph_weight": graph_weight,
-        "keyword_weight": keyword_weight,
-        **_hops(parts, enable_multi_hop=enable_multi_hop, max_hops=max_hops),
-    }
-    return build_preset("auto", parts.preset_parts(), top_k=top_k, **options)
+    options = _of_graph(
+        parts, graph_weight=graph_weight, enable_multi_hop=enable_multi_hop, max_hops=max_hops
+    )
+    weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
+    return build_preset("auto", parts.preset_parts(), top_k=top_k, **weights, **options)
 
 
-def _hops(parts: RegistryParts, **options: object) -> dict[str, object]:
-    """The options of hops, where there is a graph."""
+def _of_graph(parts: RegistryParts, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - any option
+    """The options of the graph, where there is one."""
     return {} if parts.graph is None else options
 
 

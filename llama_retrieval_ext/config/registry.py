@@ -25,7 +25,7 @@ from llama_retrieval_ext.config.definitions import (
 from llama_retrieval_ext.config.models import TYPE, Definitions, problems
 from llama_retrieval_ext.config.operator import Operator
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.spec import BuildError, Builder
+from llama_retrieval_ext.config.spec import Builder, BuildError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
@@ -152,9 +152,12 @@ mean 'hybrid'?
         """
         if kb is not None:
             of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
-        graph = getattr(kb, "graph", None) if graph is None else graph
-        is_open = graph is None or isinstance(graph, PassageGraphs)
-        graphs = graph if is_open else PassageGraphs(graph)
+        own = None if kb is None else kb.graph
+        chosen = own if graph is None else graph
+        if chosen is None or isinstance(chosen, PassageGraphs):
+            graphs = chosen
+        else:
+            graphs = PassageGraphs(chosen)
         self._parts = RegistryParts(
             make=self._make,
             kb=kb,
@@ -163,7 +166,7 @@ mean 'hybrid'?
             rules=rules,
             docstore=docstore,
             objects=dict(objects or {}),
-            closers=[graphs.close] if isinstance(graph, str) else [],
+            closers=[graphs.close] if isinstance(graph, str) and graphs is not None else [],
         )
         return self
 
@@ -278,7 +281,9 @@ mean 'hybrid'?
             made = builder.made(definition, arguments)
         except BuildError as error:
             raise error.cause from None
-        return of_type(made, BaseRetriever, f"what {name!r} makes")
+        if isinstance(made, BaseRetriever):
+            return made
+        raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
 
     def _definition(self, name: str) -> Definition:
         found = self._retrievers.get(name)

@@ -136,7 +136,7 @@ class Builder:
     def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
         self._known, self._live, self._parts = known, live, parts
 
-    def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401, PLR0911
+    def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
         """Return what data stands for.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Definitions of retrievers over stores: ``dense``, ``bm25``, ``hybrid``, ``fusion``, ``llama_…``."""
+"""Definitions of retrievers over stores: ``dense``, ``bm25``, ``hybrid``, ``fusion`` and others."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -71,7 +71,7 @@ def hybrid(
     )
 
 
-def fusion(
+def fusion(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     mode: Literal["rrf", "weighted"] = "rrf",
@@ -190,7 +190,7 @@ def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVecto
         raise MissingDependencyError(name, package=f"llama-index-vector-stores-{module}") from error
     try:
         store: BasePydanticVectorStore = kind(**settings)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever LlamaIndex's class raises
         # Its own message may repeat its settings, a password among them.
         raise ConfigurationError(
             f"{name} refuses the settings {', '.join(sorted(settings))}: {type(error).__name__}"

@@ -36,7 +36,7 @@ from llama_retrieval_ext.config.models import (
     json_schema,
     problems,
 )
-from llama_retrieval_ext.config.spec import BuildError, Builder, to_data
+from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
 from llama_retrieval_ext.errors import (
     ConfigFileError,
     ConfigurationError,
@@ -161,7 +161,7 @@ def read_file(path: str | FilePath) -> str:
         raise ConfigFileError(str(path), [f"line 1: it cannot be read: {error}"]) from error
 
 
-def validate(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
+def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
     """Return what is wrong with a YAML text, without opening or making anything that it names.
 
     Args:
@@ -176,10 +176,10 @@ def validate(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
         read = read_yaml(text, file=file)
     except ConfigFileError as error:
         return list(error.problems)
-    return [_line(each, read) for each in validation(read, vocabulary)]
+    return [_line(each, read) for each in _in_order(validation(read, vocabulary), read)]
 
 
-def document_schema(vocabulary: Vocabulary) -> dict[str, object]:
+def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
     """Return the JSON Schema of configuration files, for editors."""
     known = vocabulary.definitions
     schema = json_schema(known, list(known))
@@ -328,12 +328,22 @@ def _raise(found: list[Problem], read: ConfigText, file: str) -> None:
 
 
 def _file_error(found: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, [_line(each, read) for each in found])
+    return ConfigFileError(file, [_line(each, read) for each in _in_order(found, read)])
+
+
+def _in_order(found: list[Problem], read: ConfigText) -> list[Problem]:
+    return sorted(found, key=lambda each: _position(each, read))
+
+
+def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
+    """Line and column of a problem; of what a path has too much, those of what is around it."""
+    places, path = read.keys if problem.at_key else read.places, problem.path
+    while path and path not in places and path not in read.places:
+        path = path[:-1]
+    return places.get(path) or read.places.get(path) or (1, 1)
 
 
 def _line(problem: Problem, read: ConfigText) -> str:
-    path = problem.path
-    places = read.keys if problem.at_key else read.places
-    line, column = places.get(path) or read.places.get(path) or (1, 1)
-    field = ".".join(str(each) for each in path)
+    line, column = _position(problem, read)
+    field = ".".join(str(each) for each in problem.path)
     return f"line {line}, column {column}, {field or 'document'}: {problem.message}"

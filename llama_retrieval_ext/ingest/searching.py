@@ -254,8 +254,8 @@ class Searchable:
                 None for the default of `HybridRetriever`.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
-            options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``, ``enable_multi_hop``, ``max_hops``,
-                ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
+            options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
+                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
                 ``knowledge``: ``rules``, ``linker``; for ``knowledge``: ``policy``.
 
         Raises:
@@ -299,7 +299,7 @@ class Searchable:
         return made
 
     def _over_graph(
-        self, kind: str, wanted: RetrieverOptions, options: Mapping[str, object]
+        self, kind: str, wanted: RetrieverOptions, options: GraphOptions
     ) -> Retriever | None:
         """The retriever of a kind that needs a graph; None for another kind."""
         if kind not in list(GRAPH_KINDS):
