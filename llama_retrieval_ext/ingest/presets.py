@@ -68,7 +68,7 @@ def preset_retriever(
     parts = PresetParts(
         vector=legs["vector"],
         keyword=legs.get("keyword"),
-        graph=None if graphs is None else _by_entities(graphs, legs["vector"], common),
+        graph=None if graphs is None else _walk(graphs, legs["vector"], common),
         embed_model=legs["vector"].embed_model,
         llm=options.get("llm"),
         reranker=options.get("reranker"),
@@ -79,6 +79,6 @@ def preset_retriever(
     return made if common["scope"] is None else made.for_scope(common["scope"])
 
 
-def _by_entities(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
-    """Entity search: what it finds, the other legs have not found already."""
-    return graph_retriever("graph", graphs, vector, {"seed": None}, {**common, "name": "graph"})
+def _walk(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
+    """What the graph links to the hits of retrieval by meaning."""
+    return graph_retriever("graph", graphs, vector, {}, {**common, "name": "graph"})
