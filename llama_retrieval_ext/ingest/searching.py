@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -37,7 +37,28 @@ if TYPE_CHECKING:
     from llama_index.core.query_engine import RetrieverQueryEngine
 
 
-Kind: TypeAlias = Literal["vector", "keyword", "hybrid", "graph", "kg_rule", "knowledge"]
+StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+GraphKind: TypeAlias = Literal["graph", "kg_rule", "knowledge"]
+Kind: TypeAlias = StoreKind | GraphKind
+
+
+class StoreArguments(TypedDict, total=False):
+    """What ``retriever`` takes for any kind."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class GraphArguments(StoreArguments, GraphOptions, total=False):
+    """What ``retriever`` takes for kinds that need a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +173,14 @@ class Searchable:
     @abstractmethod
     def _check_open(self) -> None:
         """Raise if it was closed."""
+
+    @overload
+    def retriever(
+        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+    ) -> StoreRetriever: ...
+
+    @overload
+    def retriever(self, kind: GraphKind, **arguments: Unpack[GraphArguments]) -> Retriever: ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
