@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -16,7 +16,9 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.ingest.graph_search import (
     GRAPH_KINDS,
     CommonOptions,
+    GraphArguments,
     GraphOptions,
+    StoreArguments,
     check_graph_options,
     graph_retriever,
 )
@@ -24,8 +26,11 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
@@ -38,27 +43,7 @@ if TYPE_CHECKING:
 
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
-GraphKind: TypeAlias = Literal["graph", "kg_rule", "knowledge"]
-Kind: TypeAlias = StoreKind | GraphKind
-
-
-class StoreArguments(TypedDict, total=False):
-    """What ``retriever`` takes for any kind."""
-
-    top_k: int
-    filters: MetadataFilters | None
-    scope: Scope | None
-    fusion: Fusion | None
-    alpha: float | None
-    pushdown: bool
-    collapse: Collapse | None
-    candidates: int | None
-    name: str | None
-    similarity_top_k: int | None
-
-
-class GraphArguments(StoreArguments, GraphOptions, total=False):
-    """What ``retriever`` takes for kinds that need a graph."""
+Kind: TypeAlias = StoreKind | Literal["graph", "kg_rule", "knowledge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +165,19 @@ class Searchable:
     ) -> StoreRetriever: ...
 
     @overload
-    def retriever(self, kind: GraphKind, **arguments: Unpack[GraphArguments]) -> Retriever: ...
+    def retriever(
+        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
+    ) -> GraphRetriever: ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
+    ) -> KGRuleRetriever: ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
+    ) -> KnowledgeRetriever: ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes

@@ -32,9 +32,7 @@ def check_in_step(kb: KnowledgeBase, *scopes: Scope) -> None:
     """Each scope sees of the graph what a graph made of its nodes in the store has."""
     for scope in scopes or (None,):
         names = sorted({document.document_id for document in kb.documents(scope=scope)})
-        nodes: list[BaseNode] = [
-            node for name in names for node in kb.get(name, scope=scope)
-        ]
+        nodes: list[BaseNode] = [node for name in names for node in kb.get(name, scope=scope)]
         with EmbeddedGraph(":memory:") as expected:
             GraphTarget(expected, LINKS, "").upsert(nodes)
             assert rows(kb.graph, scope) == rows(expected)

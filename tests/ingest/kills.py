@@ -27,7 +27,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.ingest.graphs import LINKS, check_in_step  # noqa: E402 - run as a program
+from tests.ingest.graphs import LINKS, check_in_step
 
 DOCUMENTS = [f"d{number}" for number in range(6)]
 

@@ -1,6 +1,6 @@
 """A knowledge base with a graph: both are in step, whatever happens."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from llama_retrieval_ext.ingest.copy import copy_knowledge_base
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import EMBEDDED, SERVERS
 from tests.ingest.graphs import LINKS, check_in_step, rows
 from tests.servers.neo4j import neo4j_url
@@ -65,8 +64,8 @@ def graph(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def kb(open_kb: Open, graph: str) -> Iterator[KnowledgeBase]:
-    yield open_kb(graph=graph, links=LINKS)
+def kb(open_kb: Open, graph: str) -> KnowledgeBase:
+    return open_kb(graph=graph, links=LINKS)
 
 
 def films(director: str = "Anne Lister", **metadata: Any) -> list[BaseNode]:
@@ -76,7 +75,9 @@ def films(director: str = "Anne Lister", **metadata: Any) -> list[BaseNode]:
             text=f"Night Train was directed by {director}.",
             metadata={"title": "Night Train", "tags": [director, "film"], **metadata},
         ),
-        Document(id_="anne", text="Born in York.", metadata={"title": "Anne Lister", "tags": "York"}),
+        Document(
+            id_="anne", text="Born in York.", metadata={"title": "Anne Lister", "tags": "York"}
+        ),
         Document(id_="other", text="Unrelated things.", metadata={"tags": ["film"]}),
     ]
 
@@ -199,15 +200,17 @@ def test_a_graph_that_is_down_fails_before_anything_is_begun(
 
     add(kb, films()[:1])
     for method in ("nodes", "replace_sources"):  # before, and while it is written
-        with monkeypatch.context() as patch, pytest.raises(StoreUnavailableError, match="is down"):
+        with monkeypatch.context() as patch:
             patch.setattr(kb.graph, method, down)
-            kb.add(films(), show_progress=False)
+            with pytest.raises(StoreUnavailableError, match="is down"):
+                kb.add(films(), show_progress=False)
         assert [each.document_id for each in kb.documents()] == ["film"]
         assert len(kb.retriever("keyword").retrieve("Born in York unrelated things")) == 0
         check_in_step(kb)
-    with monkeypatch.context() as patch, pytest.raises(StoreUnavailableError, match="is down"):
+    with monkeypatch.context() as patch:
         patch.setattr(kb.graph, "delete_sources", down)
-        kb.delete("film")
+        with pytest.raises(StoreUnavailableError, match="is down"):
+            kb.delete("film")
     add(kb, films())
     check_in_step(kb)
 
@@ -220,8 +223,7 @@ class Triples(TransformComponent):
             work, by, director = node.get_content().rstrip(".").partition(" was directed by ")
             named = [EntityNode(name=name, label="THING") for name in (work, director) if by]
             relations = [
-                Relation(label="DIRECTED", source_id=director, target_id=work)
-                for _ in named[:1]
+                Relation(label="DIRECTED", source_id=director, target_id=work) for _ in named[:1]
             ]
             node.metadata[KG_NODES_KEY] = [*node.metadata.get(KG_NODES_KEY, []), *named]
             node.metadata[KG_RELATIONS_KEY] = [*node.metadata[KG_RELATIONS_KEY], *relations]
@@ -266,7 +268,7 @@ def test_options_of_retrievers_over_the_graph(kb: KnowledgeBase) -> None:
     assert entities.retrieve("York")[0].node.ref_doc_id == "anne"
     assert kb.retriever("kg_rule").retrieve("York") == []
     assert kb.retriever("knowledge").search("Night Train").cases
-    with pytest.raises(ConfigurationError, match="'graph' has no rules"):
+    with pytest.raises(ConfigurationError, match=r"'graph'\) has no argument 'rules'"):
         kb.retriever("graph", rules="rules.yaml")
-    with pytest.raises(ConfigurationError, match="'hybrid' has no seed"):
+    with pytest.raises(ConfigurationError, match=r"'hybrid'\) has no argument 'seed'"):
         kb.retriever("hybrid", seed=None)  # type: ignore[call-overload]
