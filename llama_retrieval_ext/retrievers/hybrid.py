@@ -194,8 +194,8 @@ class HybridRetriever(StoreRetriever):
             vector, keyword = (self.weights[leg] for leg in LEGS)
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
-            best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
-            return self._gated(best, query)
+            by = f"fusion in the engine by {self.fusion!r}"
+            return (yield from step(by, self._checked(call(fused), query, repr(self.fusion))))
         queries = hybrid_queries(embedding, text, search_of(query, top_k=candidates))
         return (yield from step(_ONE_ROUND_TRIP, self._search_both(*queries, query)))
 
@@ -216,7 +216,8 @@ class HybridRetriever(StoreRetriever):
         )
         if best is None:
             return None
-        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
+        note_legs(rankings)
+        self._note_pushdown(query, "both searches in one request")
         scores = {each.node_id: each.score for each in top}
         fused = [each.rescored(scores[each.node_id]) for each in best]
         return self._hits(top, fused, query)
