@@ -49,7 +49,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
 
     Examples:
         >>> excerpt("Welcome to us. " * 9 + "Annual leave is 25 days.", "annual leave", length=40)
-        '…Welcome to us. Annual leave is 25 days.'
+        '…to us. Annual leave is 25 days.'
 
     """
     line = " ".join(text.split())
@@ -64,10 +64,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
         return len(inside)
 
     start = max(starts, key=terms_within)
-    start = (
-        line.rfind(" ", 0, start) + 1
-        if start and line.rfind(" ", start - _LEAD, start) >= 0
-        else start
-    )
+    space = line.find(" ", start, start + lead) if start else -1
+    start = space + 1 if space >= 0 else start
     cut = line[start : start + length]
     return f"{'…' if start else ''}{cut}{'…' if start + length < len(line) else ''}"
