@@ -176,8 +176,7 @@ def _time(step: Trace) -> str:
 def _account_lines(account: HitAccount) -> Iterator[str]:
     hit = account.hit
     yield f"  {account.rank}. {hit_score(hit)}  {document_title(hit)}  {short(hit.text)!r}"
-    if hit.contributions:
-        yield f"       from {', '.join(map(in_leg, account.legs))}"
+    yield from (f"       {in_leg(part, hit.score)}" for part in hit.contributions)
     yield from (f"       {line}" for line in _account_facts(account))
     if hit.path:
         yield f"       path: {short(hit.path, 2 * _NAME)}"

@@ -202,7 +202,7 @@ def hit_cards(
     Args:
         hits: Best first; the query of a result is known.
         query: Its terms are marked in the texts.
-        more: Further chips of each hit.
+        more: Further chips of each hit, which then says in full what each leg gave.
     """
     if query is None:
         query = hits.query if isinstance(hits, SearchResult) else ""
@@ -210,8 +210,8 @@ def hit_cards(
     whole = max((_positive(hit) for hit in hits), default=0.0)
     cards = [
         _card(rank, hit, query, _Scale(colours, whole), chips)
-        for rank, (hit, chips) in enumerate(zip_longest(hits, more, fillvalue=()), start=1)
-        if isinstance(hit, Hit)
+        for rank, (hit, chips) in enumerate(zip_longest(hits, more), start=1)
+        if hit is not None
     ]
     return join(cards)
 
@@ -228,7 +228,7 @@ def _positive(hit: Hit) -> float:
     return sum(max(share, 0.0) for share in shares)
 
 
-def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup]) -> Markup:
+def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup] | None) -> Markup:
     head = tag(
         "div",
         tag("span", str(rank), class_="rank num"),
@@ -238,7 +238,10 @@ def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup]
         class_="head",
     )
     chips = [
-        chip(in_leg(part), colour=scale.colours[part.leg], title=_share(part, hit))
+        chip(
+            in_leg(part, hit.score) if more is not None else _in_short(part),
+            colour=scale.colours[part.leg],
+        )
         for part in hit.contributions
     ]
     text = highlighted(excerpt(hit.text, query, length=_CARD_TEXT), query)
@@ -246,7 +249,7 @@ def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup]
         "div",
         head,
         _score_bar(hit, scale),
-        tag("div", *chips, *more, class_="chips"),
+        tag("div", *chips, *(more or []), class_="chips"),
         tag("p", text, class_="text"),
         *(tag("p", line, class_="dim") for line in _origins(hit)),
         class_="card",
@@ -273,19 +276,21 @@ def _origins(hit: Hit) -> Iterator[str]:
         yield " · ".join(metadata[:_SHOWN_KEYS])
 
 
-def _share(part: Contribution, hit: Hit) -> str:
-    of_all = f" ({100 * part.share / hit.score:.0f} %)" if hit.score else ""
-    scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
-    return f"weight {part.weight:.4g}{scaled}, adds {part.share:.4g}{of_all}"
-
-
-def in_leg(part: Contribution) -> str:
-    """Return what a leg says of a hit: its rank there, its score, and what it adds.
+def in_leg(part: Contribution, score: float | None) -> str:
+    """Return what a leg gave to a hit: its rank and score there, its weight and its share.
 
     Args:
         part: The leg's contribution.
+        score: Of the hit.
     """
-    return f"{short(part.leg)} {_in_leg(part)} → {part.share:.4g}"
+    scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
+    of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
+    added = f", weight {part.weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
+    return f"{short(part.leg)} {_in_leg(part)}{scaled}{added}"
+
+
+def _in_short(part: Contribution) -> str:
+    return f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"
 
 
 def _folded(title: str, *contents: str) -> Markup:

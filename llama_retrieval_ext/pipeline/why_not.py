@@ -212,7 +212,10 @@ def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
     had = [place for place, rank in enumerate(ranks) if rank is not None]
     if not had:
         below = (_loss(child, node_id) for child in reversed(inside))
-        return next((lost for lost in below if lost is not None), None)
+        lost = next((lost for lost in below if lost is not None), None)
+        if lost is not None and len(inside) == 1 and lost[0].ranking == trace.ranking:
+            return trace, lost[1]  # by the name that people know
+        return lost
     last = had[-1]
     follows = [] if inside[last].beside else inside[last + 1 :]
     if not follows:

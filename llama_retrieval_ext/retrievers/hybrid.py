@@ -15,7 +15,13 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
-from llama_retrieval_ext.pipeline.leg_weights import Weights, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.leg_weights import (
+    Weights,
+    resolved_min_success,
+    resolved_weights,
+    weighted_name,
+)
+from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
@@ -134,6 +140,19 @@ class HybridRetriever(StoreRetriever):
             self._check_native()
         self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
+
+    def sketch(self) -> Sketch:
+        """What a drawing of it shows: both searches of one store, and the fusion."""
+        model = "" if self.embed_model is None else type(self.embed_model).__name__
+        searches = {"vector": f"vector search({model})", "keyword": "keyword search(BM25)"}
+        legs = tuple(
+            (weighted_name(leg, self.weights), Sketch(after=(searches[leg],)))
+            for leg in LEGS
+            if self.weights[leg] > 0
+        )
+        fusion = f"{self.fusion!r}" + (" in the engine" if self.pushdown else "")
+        cut = f"top_k={self.top_k}" if self.collapse is None else f"{self.collapse!r}"
+        return Sketch((), legs, (fusion, cut, *self.binding), f"{self.name}: {self.backend.engine}")
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one; none for an open circuit."""
