@@ -11,7 +11,7 @@ from llama_retrieval_ext.pipeline.tree import Sketch
 # In pixels: the gap between boxes, the height of a line, the width of a letter, a box's margin.
 _GAP: Final = 20.0
 _LINE: Final = 16.0
-_LETTER: Final = 6.8
+_LETTER: Final = 7.2
 _MARGIN: Final = 12.0
 _FAN: Final = 26.0
 # How many columns of text a box has at most.

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, chip, join, page, table, tag
+from llama_retrieval_ext.display.html import Markup, chip, join, page, table, tag, tile
 from llama_retrieval_ext.display.results import (
     degraded_html,
     document_title,
@@ -18,7 +18,12 @@ from llama_retrieval_ext.display.results import (
     short,
 )
 from llama_retrieval_ext.pipeline.comparison import ExplanationComparison, RankPair
-from llama_retrieval_ext.pipeline.explanation import Explanation, HitAccount, StageRanking
+from llama_retrieval_ext.pipeline.explanation import (
+    Explanation,
+    HitAccount,
+    StageRank,
+    StageRanking,
+)
 from llama_retrieval_ext.trace import Trace
 
 # How many hits, stages and steps are shown, and how much of a name.
@@ -123,9 +128,9 @@ def comparison_html(comparison: ExplanationComparison) -> str:
     )
     sides = (comparison.first, comparison.second)
     tiles = (
-        _tile(f"{100 * comparison.overlap:.0f} %", "in both"),
-        _tile(str(len(comparison.only_first)), "only in the first"),
-        _tile(str(len(comparison.only_second)), "only in the second"),
+        tile(f"{100 * comparison.overlap:.0f} %", "in both"),
+        tile(str(len(comparison.only_first)), "only in the first"),
+        tile(str(len(comparison.only_second)), "only in the second"),
     )
     return page(
         tag("h3", "Two explanations side by side"),
@@ -185,19 +190,16 @@ def _account_lines(account: HitAccount) -> Iterator[str]:
 
 
 def _account_facts(account: HitAccount) -> Iterator[str]:
-    for each in account.rescored:
-        if each.before.rank != each.after.rank or each.before.score != each.after.score:
-            yield (
-                f"{short(each.after.stage, _TITLE)}: #{each.before.rank} {_score(each.before.score)}"
-                f" → #{each.after.rank} {_score(each.after.score)}"
-            )
+    for before, after in ((each.before, each.after) for each in account.rescored):
+        if (before.rank, before.score) != (after.rank, after.score):
+            yield f"{short(after.stage, _TITLE)}: {_stood(before)} → {_stood(after)}"
     if account.merged:
         yield f"stands for {short(', '.join(account.merged), _NAME)}"
     yield from (f"passes {short(text, 2 * _NAME)}" for text in account.filters)
 
 
-def _score(score: float | None) -> str:
-    return "" if score is None else f"({score:.4g})"
+def _stood(at: StageRank) -> str:
+    return f"#{at.rank}" if at.score is None else f"#{at.rank} ({at.score:.4g})"
 
 
 def _account_chips(account: HitAccount) -> Iterator[Markup]:
@@ -290,7 +292,3 @@ def _moved(pair: RankPair) -> Markup:
 def _comparison_summary(comparison: ExplanationComparison) -> str:
     sides: Sequence[str] = [result_summary(each) for each in (comparison.first, comparison.second)]
     return f"{sides[0]} | {sides[1]}: {100 * comparison.overlap:.0f} % in both"
-
-
-def _tile(number: str, words: str) -> Markup:
-    return tag("div", tag("b", number), tag("small", words), class_="tile")

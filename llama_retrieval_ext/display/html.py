@@ -41,11 +41,13 @@ def tag(name: str, *contents: str, **attributes: str | float) -> Markup:
     """
     if name in _STYLES and not attributes:
         attributes = {"style": _STYLES[name]}
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(f"{value:g}" if isinstance(value, float) else str(value))}"'
-        for key, value in attributes.items()
-    )
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
     return Markup(f"<{name}{written}>{join(contents)}</{name}>")
+
+
+def _attribute(key: str, value: str | float) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
 
 
 def page(*contents: str) -> Markup:
@@ -89,6 +91,16 @@ def bars(parts: Iterable[tuple[int, float]]) -> Markup:
         if width > 0
     )
     return tag("div", *filled, class_="bar")
+
+
+def tile(number: str, words: str) -> Markup:
+    """Return a number in large type above what it counts.
+
+    Args:
+        number: The number.
+        words: What it counts.
+    """
+    return tag("div", tag("b", number), tag("small", words), class_="tile")
 
 
 def chip(*contents: str, colour: int | None = None, title: str = "") -> Markup:

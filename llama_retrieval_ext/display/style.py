@@ -1,4 +1,4 @@
-"""The style sheet of the views: the colours of Jupyter's theme, else those that the system prefers."""
+"""The style sheet of the views: colours of Jupyter's theme, else of the system's."""
 
 from typing import Final
 
@@ -18,9 +18,11 @@ _COLOURS: Final = {
     "c3": ("", "#9a5fc4", "#c596e8"),
     "c4": ("", "#c84e75", "#ef8aa9"),
     "c5": ("", "#7d7461", "#b5ab95"),
+    "c6": ("", "#1f93a8", "#5cc3d6"),
+    "c7": ("", "#94902a", "#cfc95a"),
 }
 # How many colours there are for legs and hits.
-N_COLOURS: Final = 6
+N_COLOURS: Final = 8
 
 
 def _palette(place: int) -> str:

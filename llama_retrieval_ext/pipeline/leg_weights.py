@@ -115,7 +115,7 @@ def weighted_name(name: str, weights: Mapping[str, float]) -> str:
 
     Examples:
         >>> weighted_name("law", {"law": 2.0, "web": 1.0}), weighted_name("law", {"law": 2.0})
-        ('law × 2', 'law')
+        ('law (2)', 'law')
 
     """
-    return name if len(set(weights.values())) == 1 else f"{name} × {weights[name]:g}"
+    return name if len(set(weights.values())) == 1 else f"{name} ({weights[name]:g})"

@@ -1,7 +1,7 @@
 """Where a node fell out of a retrieval, read from the trace that `explain` records."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from llama_index.core.schema import BaseNode
@@ -100,21 +100,15 @@ class WhyNot:
         return f"{self.node_id!r} {self._sentence()}{self._depths()}"
 
     def _sentence(self) -> str:
-        match self.reason:
-            case WhyNotReason.RETURNED:
-                return f"was returned, with rank {self.rank}"
-            case WhyNotReason.MERGED:
-                return f"was left out by {self.stage} (rank {self.rank} before) for {self.into!r}"
-            case WhyNotReason.CUT:
-                return (
-                    f"was left out by {self.stage}, which kept {self.kept}: rank {self.rank} before"
-                )
-            case WhyNotReason.FILTERED:
-                return f"does not satisfy the filters: {'; '.join(self.unmet)}"
-            case WhyNotReason.NOT_FOUND:
-                return "was not found by any leg"
-            case _:
-                return "is not in what was searched, or not in the scope of the query"
+        kept = f"which kept {self.kept}: rank {self.rank} before"
+        return {
+            WhyNotReason.RETURNED: f"was returned, with rank {self.rank}",
+            WhyNotReason.MERGED: f"was left out by {self.stage} for {self.into!r}",
+            WhyNotReason.CUT: f"was left out by {self.stage}, {kept}",
+            WhyNotReason.FILTERED: f"does not satisfy the filters: {'; '.join(self.unmet)}",
+            WhyNotReason.NOT_FOUND: "was not found by any leg",
+            WhyNotReason.UNKNOWN: "is not in what was searched, or not in the query's scope",
+        }[self.reason]
 
     def _depths(self) -> str:
         if not self.depths or self.reason in (WhyNotReason.FILTERED, WhyNotReason.UNKNOWN):
