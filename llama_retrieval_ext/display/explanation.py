@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, chip, join, page, table, tag, tile
+from llama_retrieval_ext.display.html import Markup, chip, page, table, tag, tile
 from llama_retrieval_ext.display.results import (
     degraded_html,
     document_title,
@@ -252,7 +252,7 @@ def _rank_changes(explanation: Explanation) -> list[Markup]:
         )
         for hit in explanation.hits[:_HITS]
     )
-    titles = [short(stage.name, _TITLE) for stage in stages]
+    titles = [short(stage.name, _TITLE // 2) for stage in stages]
     return [tag("h4", "Ranks after each stage"), table(("document", *titles), rows)]
 
 
@@ -263,7 +263,7 @@ def _stage_cell(stage: StageRanking, node_id: str) -> Markup:
     before = None if stage.before is None else stage.before.ranks.get(node_id)
     score = "" if now.score is None else f"{now.score:.3g}"
     moved = [] if before is None else [_arrow(before.rank - now.rank)]
-    return join([f"#{now.rank} ", *moved, " ", tag("small", score)])
+    return tag("span", f"#{now.rank} ", *moved, " ", tag("small", score), class_="cell")
 
 
 def _arrow(moved: int) -> Markup:

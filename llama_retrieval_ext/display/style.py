@@ -63,9 +63,9 @@ overflow-wrap:anywhere;max-width:100%}
 .lre table{border-collapse:collapse;margin:4px 0;font-size:12.5px}
 .lre th,.lre td{text-align:left;vertical-align:top;padding:3px 14px 3px 0;
 border-bottom:1px solid var(--l-line);background:none;color:inherit;white-space:normal;
-max-width:30em;overflow-wrap:anywhere}
+max-width:30em;min-width:4.6em;overflow-wrap:anywhere}
 .lre th{font-weight:600;color:var(--l-dim)}
-.lre tr{background:none}
+.lre tr{background:none}.lre .cell{white-space:nowrap}
 .lre details{margin:6px 0}.lre summary{cursor:pointer;color:var(--l-dim)}
 .lre .steps{display:grid;grid-template-columns:minmax(10em,22em) minmax(10em,1fr) auto auto;
 gap:3px 12px;align-items:center}

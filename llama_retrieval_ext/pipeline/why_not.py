@@ -159,10 +159,10 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
         return WhyNot(node_id, WhyNotReason.RETURNED, trace.name, rank)
     depths = tuple(_depths(trace, node_id))
     lost = _loss(trace, node_id)
-    if lost is None:
-        return (yield from _never_found(trace, node_id, depths))
-    stage, before = lost
+    stage, before = (trace, None) if lost is None else lost
     into = _merged_into(stage, node_id)
+    if lost is None and into is None:
+        return (yield from _never_found(trace, node_id, depths))
     reason = WhyNotReason.CUT if into is None else WhyNotReason.MERGED
     kept = len(stage.ranking or ())
     return WhyNot(node_id, reason, stage.name, before, kept, into, depths=depths)

@@ -15,7 +15,7 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call, note_degraded, note_merged
+from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
@@ -116,7 +116,8 @@ class AutoMergingRetriever(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from retrieval(self.source, self._for_children(query))
+        source = retrieval(self.source, self._for_children(query))
+        found = yield from step(name_of(self.source), source, reports=True)
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}

@@ -1,6 +1,7 @@
 """Where a text says what a query asks for."""
 
 import re
+from itertools import takewhile
 from typing import Final
 
 from llama_retrieval_ext.text.normalization import CJK
@@ -55,15 +56,16 @@ def excerpt(text: str, query: str, *, length: int) -> str:
     line = " ".join(text.split())
     if len(line) <= length:
         return line
-    spans = matched_spans(line, query)
     lead = min(_LEAD, length // 4)
-    starts = [max(0, min(start - lead, len(line) - length)) for start, _ in spans] or [0]
-
-    def terms_within(start: int) -> int:
-        inside = {line[a:b].casefold() for a, b in spans if start <= a and b <= start + length}
-        return len(inside)
-
-    start = max(starts, key=terms_within)
+    best, most = 0, 0
+    spans = matched_spans(line, query)
+    for number, (first, _) in enumerate(spans):
+        start = max(0, min(first - lead, len(line) - length))
+        within = takewhile(lambda span, end=start + length: span[1] <= end, spans[number:])
+        n_terms = len({line[a:b].casefold() for a, b in within})
+        if n_terms > most:
+            best, most = start, n_terms
+    start = best
     space = line.find(" ", start, start + lead) if start else -1
     start = space + 1 if space >= 0 else start
     cut = line[start : start + length]

@@ -55,7 +55,7 @@ class Shown:
 
     def __init__(self, folder: Path, theme: str) -> None:
         page, self.picture = folder / "views.html", folder / "views.png"
-        self.dark = {name: theme == "dark" for name in every_view()}
+        self.dark = dict.fromkeys(every_view(), theme == "dark")
         sections = [_section(name, html) for name, html in every_view().items()]
         other = f"data-jp-theme-light={str(theme == 'dark').lower()}"
         for name in ("retriever", "explanation"):

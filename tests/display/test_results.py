@@ -10,6 +10,7 @@ from rich.console import Console
 
 from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, SearchResult
 from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.pipeline.explanation import explained
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace
 from tests.cases import each_case
@@ -133,3 +134,33 @@ def test_a_notebook_shows_a_knowledge_base_as_a_table(tmp_path: Path) -> None:
         assert repr(kb).startswith(f"KnowledgeBase({url!r}, 1 documents, 1 nodes, ")
     assert "closed" in kb._repr_html_()
     assert repr(kb) == f"KnowledgeBase({url!r}, closed)"
+
+
+def test_ten_long_hits_are_a_small_page() -> None:
+    hits = [
+        Hit(
+            node=TextNode(
+                text=f"{MARKUP} 年假 annual leave " * 400,
+                metadata={f"{MARKUP}{n}": MARKUP * 9 for n in range(60)},
+            ),
+            score=1 / (rank + 1),
+            path=MARKUP * 99,
+            contributions=tuple(Contribution(MARKUP * n, 1, 0.1, 1, 0.1) for n in range(1, 9)),
+        )
+        for rank in range(10)
+    ]
+    trace = Trace("hybrid", duration_s=0.01, verbose=True)
+    for _ in range(300):
+        trace.begin(MARKUP * 20).end(result=hits, error=OSError(MARKUP * 20))
+    trace.end(result=hits)
+    degraded = tuple(Degradation("leg", MARKUP * 20) for _ in range(50))
+    result = SearchResult(hits, degraded, trace, query="leave 年假")
+    assert len(result._repr_html_().encode()) <= 100_000
+    assert len(explained(result)._repr_html_().encode()) <= 150_000
+
+
+def test_matched_terms_are_marked_in_the_part_that_has_most_of_them() -> None:
+    text = "前言部分。" * 100 + "员工每年享有二十五天年假。" + "其他规定。" * 100
+    html = SearchResult([Hit(node=TextNode(text=text), score=1.0)], query="年假")._repr_html_()
+    assert "<mark>年假</mark>" in html
+    assert len(html) < 9000
