@@ -103,10 +103,14 @@ class Shaped(RecordsArguments):
         return Sketch((), tuple(legs), (label_of(self),))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """What a notebook shows: the drawing, or the tree where it shows no HTML."""
+        """What a notebook shows: the drawing, or what else it can show."""
         from llama_retrieval_ext.display.pipeline import retriever_html  # noqa: PLC0415 - a view
 
-        return {"text/plain": self.outline(), "text/html": retriever_html(self)}
+        return {
+            "text/plain": self.outline(),
+            "text/html": retriever_html(self),
+            "text/vnd.mermaid": self.mermaid(),
+        }
 
     def _repr_html_(self) -> str:
         return self._repr_mimebundle_()["text/html"]

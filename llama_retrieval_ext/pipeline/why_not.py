@@ -23,7 +23,8 @@ class WhyNotReason(NamedEnum):
         CUT: A stage had it and left it out.
         FILTERED: It does not satisfy the filters of the query.
         NOT_FOUND: No leg had it among the hits that it was asked for.
-        UNKNOWN: The stores that were searched have no such node that the query may see.
+        UNKNOWN: No leg had it, and the stores that can be asked have no such node that the query
+            may see.
     """
 
     RETURNED = "returned"
@@ -107,7 +108,8 @@ class WhyNot:
             WhyNotReason.CUT: f"was left out by {self.stage}, {kept}",
             WhyNotReason.FILTERED: f"does not satisfy the filters: {'; '.join(self.unmet)}",
             WhyNotReason.NOT_FOUND: "was not found by any leg",
-            WhyNotReason.UNKNOWN: "is not in what was searched, or not in the query's scope",
+            WhyNotReason.UNKNOWN: "was not found, and no store that was searched and can be asked "
+            "has it in the query's scope",
         }[self.reason]
 
     def _depths(self) -> str:
@@ -225,22 +227,19 @@ def _merged_into(stage: Trace, node_id: str) -> str | None:
     return None
 
 
-def _depths(trace: Trace, node_id: str) -> Iterator[Depth]:
+def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
     """The innermost legs, or the one search, that did not find a node."""
     inside = ranked_children(trace)
-    legs = [child for child in inside if child.beside] or inside[:1]
-    for leg in legs:
-        if any(child.beside for step in steps_of(leg) for child in ranked_children(step)):
-            yield from _depths(leg, node_id)
-        elif rank_in(leg, node_id) is None:
-            yield _depth(leg)
-    if not legs and trace.ranking is not None:
-        yield _depth(trace)
-
-
-def _depth(leg: Trace) -> Depth:
-    found = next(iter(ranked_children(leg)), leg).ranking or ()
-    return Depth(leg.name, len(found), found[-1][1] if found else None)
+    beside = [child for child in inside if child.beside]
+    if beside:
+        for child in beside:
+            yield from _depths(child, node_id, child.name)
+    elif len(inside) > 1 or any(map(ranked_children, inside)):
+        yield from _depths(inside[0], node_id, leg)  # the others refine what this one found
+    else:
+        found = (inside[0] if inside else trace).ranking or ()
+        if node_id not in dict(found):
+            yield Depth(leg or trace.name, len(found), found[-1][1] if found else None)
 
 
 def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[WhyNot]:

@@ -50,7 +50,7 @@ def excerpt(text: str, query: str, *, length: int) -> str:
 
     Examples:
         >>> excerpt("Welcome to us. " * 9 + "Annual leave is 25 days.", "annual leave", length=40)
-        '…to us. Annual leave is 25 days.'
+        '…Welcome to us. Annual leave is 25 days.'
 
     """
     line = " ".join(text.split())
