@@ -1,13 +1,12 @@
-"""Views of explanations and of two of them side by side: text, HTML, and for a rich console."""
+"""Views of explanations: text, HTML, and for a rich console."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, chip, page, table, tag, tile
+from llama_retrieval_ext.display.html import Markup, arrow, chip, page, table, tag
 from llama_retrieval_ext.display.results import (
     degraded_html,
     document_title,
@@ -17,7 +16,6 @@ from llama_retrieval_ext.display.results import (
     result_summary,
     short,
 )
-from llama_retrieval_ext.pipeline.comparison import ExplanationComparison, RankPair
 from llama_retrieval_ext.pipeline.explanation import (
     Explanation,
     HitAccount,
@@ -78,65 +76,6 @@ def explanation_html(explanation: Explanation) -> str:
         _waterfall(explanation.recorded),
         *_rank_changes(explanation),
         *([tag("h4", "Why each hit stands there"), cards] if accounts else []),
-    )
-
-
-def comparison_text(comparison: ExplanationComparison) -> str:
-    """Return a comparison as text: a line for each hit of either.
-
-    Args:
-        comparison: Of two explanations.
-    """
-    lines = (
-        f"  {_rank(pair.first):>4} {_rank(pair.second):>4} {_move(pair):>8}  "
-        f"{short(document_title(pair.hit), _TITLE)}"
-        for pair in comparison.pairs
-    )
-    return "\n".join([_comparison_summary(comparison), *lines])
-
-
-def comparison_console(comparison: ExplanationComparison) -> RenderableType:
-    """Return a comparison as a table for a rich console.
-
-    Args:
-        comparison: Of two explanations.
-    """
-    grid = Table(box=None, pad_edge=False)
-    for title in ("first", "second", "moved", "document", "text"):
-        grid.add_column(title)
-    for pair in comparison.pairs:
-        texts = (document_title(pair.hit), short(pair.hit.text))
-        grid.add_row(*map(Text, (_rank(pair.first), _rank(pair.second), _move(pair), *texts)))
-    return Group(Text(_comparison_summary(comparison)), grid)
-
-
-def comparison_html(comparison: ExplanationComparison) -> str:
-    """Return a comparison as HTML: both summaries, and the rank of each hit in either.
-
-    Args:
-        comparison: Of two explanations.
-    """
-    rows = (
-        (
-            _rank(pair.first),
-            _rank(pair.second),
-            _moved(pair),
-            document_title(pair.hit),
-            short(pair.hit.text, 2 * _NAME),
-        )
-        for pair in comparison.pairs[: 2 * _HITS]
-    )
-    sides = (comparison.first, comparison.second)
-    tiles = (
-        tile(f"{100 * comparison.overlap:.0f} %", "in both"),
-        tile(str(len(comparison.only_first)), "only in the first"),
-        tile(str(len(comparison.only_second)), "only in the second"),
-    )
-    return page(
-        tag("h3", "Two explanations side by side"),
-        *(tag("p", tag("b", f"{n}. "), result_summary(each)) for n, each in enumerate(sides, 1)),
-        tag("div", *tiles, class_="tiles"),
-        table(("first", "second", "moved", "document", "text"), rows),
     )
 
 
@@ -262,33 +201,5 @@ def _stage_cell(stage: StageRanking, node_id: str) -> Markup:
         return tag("span", "—", class_="dim")
     before = None if stage.before is None else stage.before.ranks.get(node_id)
     score = "" if now.score is None else f"{now.score:.3g}"
-    moved = [] if before is None else [_arrow(before.rank - now.rank)]
+    moved = [] if before is None else [arrow(before.rank - now.rank)]
     return tag("span", f"#{now.rank} ", *moved, " ", tag("small", score), class_="cell")
-
-
-def _arrow(moved: int) -> Markup:
-    if moved == 0:
-        return tag("span", "=", class_="dim")
-    is_up = moved > 0
-    return tag("span", f"{'▲' if is_up else '▼'}{abs(moved)}", class_="good" if is_up else "bad")
-
-
-def _rank(rank: int | None) -> str:
-    return "—" if rank is None else f"#{rank}"
-
-
-def _move(pair: RankPair) -> str:
-    if pair.moved is None:
-        return "new" if pair.first is None else "gone"
-    return "=" if pair.moved == 0 else f"{'▲' if pair.moved > 0 else '▼'}{abs(pair.moved)}"
-
-
-def _moved(pair: RankPair) -> Markup:
-    if pair.moved is None:
-        return tag("span", _move(pair), class_="good" if pair.first is None else "bad")
-    return _arrow(pair.moved)
-
-
-def _comparison_summary(comparison: ExplanationComparison) -> str:
-    sides: Sequence[str] = [result_summary(each) for each in (comparison.first, comparison.second)]
-    return f"{sides[0]} | {sides[1]}: {100 * comparison.overlap:.0f} % in both"

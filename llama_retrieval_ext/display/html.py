@@ -93,6 +93,18 @@ def bars(parts: Iterable[tuple[int, float]]) -> Markup:
     return tag("div", *filled, class_="bar")
 
 
+def arrow(moved: int) -> Markup:
+    """Return how many ranks something moved up, or down where the number is negative.
+
+    Args:
+        moved: Number of ranks.
+    """
+    if moved == 0:
+        return tag("span", "=", class_="dim")
+    is_up = moved > 0
+    return tag("span", f"{'▲' if is_up else '▼'}{abs(moved)}", class_="good" if is_up else "bad")
+
+
 def tile(number: str, words: str) -> Markup:
     """Return a number in large type above what it counts.
 

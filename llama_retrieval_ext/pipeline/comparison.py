@@ -101,17 +101,17 @@ class ExplanationComparison:
         }
 
     def __repr__(self) -> str:
-        from llama_retrieval_ext.display.explanation import comparison_text  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.comparison import comparison_text  # noqa: PLC0415 - a view
 
         return comparison_text(self)
 
     def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.explanation import comparison_html  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.comparison import comparison_html  # noqa: PLC0415 - a view
 
         return comparison_html(self)
 
     def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.explanation import (  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.comparison import (  # noqa: PLC0415 - a view
             comparison_console,
         )
 

@@ -1,7 +1,7 @@
 """Where a text says what a query asks for."""
 
 import re
-from itertools import takewhile
+from bisect import bisect_right
 from typing import Final
 
 from llama_retrieval_ext.text.normalization import CJK
@@ -57,15 +57,15 @@ def excerpt(text: str, query: str, *, length: int) -> str:
     if len(line) <= length:
         return line
     lead = min(_LEAD, length // 4)
-    best, most = 0, 0
     spans = matched_spans(line, query)
+    ends = [end for _, end in spans]
+    start, most = 0, 0
     for number, (first, _) in enumerate(spans):
-        start = max(0, min(first - lead, len(line) - length))
-        within = takewhile(lambda span, end=start + length: span[1] <= end, spans[number:])
-        n_terms = len({line[a:b].casefold() for a, b in within})
+        from_here = max(0, min(first - lead, len(line) - length))
+        last = bisect_right(ends, from_here + length)
+        n_terms = len({line[a:b].casefold() for a, b in spans[number:last]})
         if n_terms > most:
-            best, most = start, n_terms
-    start = best
+            start, most = from_here, n_terms
     space = line.find(" ", start, start + lead) if start else -1
     start = space + 1 if space >= 0 else start
     cut = line[start : start + length]
