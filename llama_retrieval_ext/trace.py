@@ -33,7 +33,7 @@ class Trace:
         verbose: Whether the step and those inside it record their rankings.
         beside: Whether it runs beside its neighbours, as legs do, and not after the one before.
         ranking: Ids and scores of all hits that came out, best first; None unless verbose.
-        served: The retrievers that ran here, each with its query; empty unless verbose.
+        requests: The retrievers that ran here, each with its query; empty unless verbose.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Trace:
     verbose: bool = field(default=False, repr=False)
     beside: bool = field(default=False, repr=False)
     ranking: tuple[ScoredId, ...] | None = field(default=None, repr=False)
-    served: list[object] = field(default_factory=list, repr=False)
+    requests: list[object] = field(default_factory=list, repr=False)
 
     def begin(self, name: str, *, beside: bool = False) -> "Trace":
         """A new step inside this one."""
@@ -85,8 +85,8 @@ class Trace:
     def snapshot(self) -> "Trace":
         """A copy that stays as it is, whatever abandoned legs still do."""
         children = [child.snapshot() for child in list(self.children)]
-        notes, served = dict(self.notes), list(self.served)
-        return replace(self, notes=notes, children=children, served=served)
+        notes, requests = dict(self.notes), list(self.requests)
+        return replace(self, notes=notes, children=children, requests=requests)
 
     def to_dict(self) -> dict[str, object]:
         """The step and all inside it, as JSON; times in milliseconds from the start of the step."""

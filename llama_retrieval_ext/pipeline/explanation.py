@@ -9,10 +9,10 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.comparison import ExplanationComparison
 from llama_retrieval_ext.pipeline.why_not import (
-    Served,
+    Request,
     WhyNot,
     ranked_children,
-    served_by,
+    requests_in,
     steps_of,
     why_not,
 )
@@ -161,7 +161,7 @@ class Explanation(SearchResult):
         stages = self.stages
         steps = list(steps_of(self.recorded))
         into = {old: new for step in steps for old, new in _merged(step).items()}
-        served = served_by(self.recorded)
+        requests = requests_in(self.recorded)
         return [
             HitAccount(
                 rank,
@@ -169,7 +169,7 @@ class Explanation(SearchResult):
                 tuple(each.ranks[hit.node_id] for each in stages if hit.node_id in each.ranks),
                 tuple(_rescored(stages, hit.node_id)),
                 tuple(old for old, new in into.items() if new == hit.node_id),
-                tuple(_passed(served, hit)),
+                tuple(_passed(requests, hit)),
             )
             for rank, hit in enumerate(self.hits, start=1)
         ]
@@ -223,7 +223,7 @@ class Explanation(SearchResult):
         return explanation_console(self)
 
 
-def explained(result: SearchResult) -> Explanation:
+def explanation_of(result: SearchResult) -> Explanation:
     """Return the result of a search whose trace recorded everything as an explanation.
 
     Args:
@@ -269,10 +269,10 @@ def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored
             yield Rescored(before, stage.ranks[node_id])
 
 
-def _passed(served: Sequence[Served], hit: Hit) -> dict[str, None]:
+def _passed(requests: Sequence[Request], hit: Hit) -> dict[str, None]:
     return {
         text: None
-        for each in served
+        for each in requests
         if matches(each.query.condition, hit.node.metadata)
         for text in described_binding(each.query)
     }

@@ -20,7 +20,7 @@ from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.streaming import astream, reporting, stream
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.pipeline.explanation import Explanation, explained
+from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
@@ -33,7 +33,7 @@ from llama_retrieval_ext.pipeline.searching import (
 )
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
-from llama_retrieval_ext.pipeline.why_not import Served
+from llama_retrieval_ext.pipeline.why_not import Request
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
@@ -192,7 +192,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return explained(searched(self, bound, verbose=True))
+        return explanation_of(searched(self, bound, verbose=True))
 
     @checked_call
     async def aexplain(
@@ -209,7 +209,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return explained(await asearched(self, bound, verbose=True))
+        return explanation_of(await asearched(self, bound, verbose=True))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.
@@ -345,7 +345,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         query = self._bound(Query.of(query_bundle))
         trace = recording()
         if trace is not None:
-            trace.served.append(Served(self, query))
+            trace.requests.append(Request(self, query))
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "

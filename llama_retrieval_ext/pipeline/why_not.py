@@ -129,7 +129,7 @@ class ReadsNodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class Request:
     """A retriever and the query that it answered; neither is copied or pickled.
 
     Attributes:
@@ -140,7 +140,7 @@ class Served:
     retriever: ReadsNodes
     query: Query
 
-    def __deepcopy__(self, memo: object) -> "Served":
+    def __deepcopy__(self, memo: object) -> "Request":
         return self
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -245,30 +245,30 @@ def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
 def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[WhyNot]:
     unmet: tuple[str, ...] = ()
     reason = WhyNotReason.UNKNOWN
-    for served in served_by(trace):
-        node = yield from _read(served, node_id)
-        if node is None or not _in_scope(node, served.query):
+    for request in requests_in(trace):
+        node = yield from _read(request, node_id)
+        if node is None or not _in_scope(node, request.query):
             continue
-        unmet = tuple(describe_unmet(served.query.condition, node.metadata))
+        unmet = tuple(describe_unmet(request.query.condition, node.metadata))
         if not unmet:
             return WhyNot(node_id, WhyNotReason.NOT_FOUND, depths=tuple(depths))
         reason = WhyNotReason.FILTERED
     return WhyNot(node_id, reason, unmet=unmet, depths=tuple(depths))
 
 
-def served_by(trace: Trace) -> list[Served]:
+def requests_in(trace: Trace) -> list[Request]:
     """Return the retrievers that ran in a step, each with its query, the outer before the inner.
 
     Args:
         trace: The step, recorded.
     """
-    served = (each for step in steps_of(trace) for each in step.served)
-    return [each for each in served if isinstance(each, Served)]
+    requests = (each for step in steps_of(trace) for each in step.requests)
+    return [each for each in requests if isinstance(each, Request)]
 
 
-def _read(served: Served, node_id: str) -> Plan[BaseNode | None]:
+def _read(request: Request, node_id: str) -> Plan[BaseNode | None]:
     try:
-        return (yield from served.retriever.read_node(node_id))
+        return (yield from request.retriever.read_node(node_id))
     except RetrievalExtError:  # a store that cannot read nodes by their ids
         return None
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, SearchResult
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.pipeline.explanation import explained
+from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace
 from tests.cases import each_case
@@ -156,7 +156,7 @@ def test_ten_long_hits_are_a_small_page() -> None:
     degraded = tuple(Degradation("leg", MARKUP * 20) for _ in range(50))
     result = SearchResult(hits, degraded, trace, query="leave 年假")
     assert len(result._repr_html_().encode()) <= 100_000
-    assert len(explained(result)._repr_html_().encode()) <= 150_000
+    assert len(explanation_of(result)._repr_html_().encode()) <= 150_000
 
 
 def test_matched_terms_are_marked_in_the_part_that_has_most_of_them() -> None:
