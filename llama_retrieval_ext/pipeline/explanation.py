@@ -183,6 +183,9 @@ class Explanation(SearchResult):
 
         Args:
             node_id: Of the node.
+
+        Raises:
+            StoreUnavailableError: A server that was searched does not answer now.
         """
         return run(why_not(self.recorded, node_id))
 

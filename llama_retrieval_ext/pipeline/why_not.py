@@ -7,7 +7,7 @@ from typing import Protocol
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.errors import RetrievalExtError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import describe_unmet, matches
 from llama_retrieval_ext.query import Query
@@ -269,7 +269,7 @@ def requests_in(trace: Trace) -> list[Request]:
 def _read(request: Request, node_id: str) -> Plan[BaseNode | None]:
     try:
         return (yield from request.retriever.read_node(node_id))
-    except RetrievalExtError:  # a store that cannot read nodes by their ids
+    except ConfigurationError:  # a store that cannot read nodes by their ids
         return None
 
 

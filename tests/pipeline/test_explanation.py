@@ -5,6 +5,7 @@ import copy
 import json
 import pickle
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -40,6 +41,7 @@ SINCE_2021 = MetadataFilters(
 )
 
 
+@cache
 def stored() -> EmbeddedVectorStore:
     store = EmbeddedVectorStore(":memory:")
     store.add(sample_nodes(MODEL))
