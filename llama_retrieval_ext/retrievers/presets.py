@@ -156,9 +156,9 @@ def build_preset(
         options: What `PRESETS` lists for the preset: ``vector_weight``, ``graph_weight`` and
             ``keyword_weight`` of fusion; ``enable_multi_hop`` and ``max_hops`` of a
             `GraphRetriever`, which then starts from the entities that the query names rather than
-            from a seed, as a walk from a seed counts no hops; ``lambda_param``, from 1 for relevance
-            alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` lets the LLM
-            read questions whose kind no rule recognises.
+            from a seed, as a walk from a seed counts no hops; ``lambda_param``, from 1 for
+            relevance alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` lets
+            the LLM read questions whose kind no rule recognises.
 
     Raises:
         ConfigurationError: There is no such preset or option, a part is missing, or a value is out

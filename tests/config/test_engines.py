@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -21,7 +22,8 @@ from tests.servers.neo4j import neo4j_url
 __all__ = ["elasticsearch_url", "milvus_url", "neo4j_url"]
 pytestmark = pytest.mark.slow
 
-WITHOUT_GRAPH = ("basic", "advanced", "semantic", "auto")
+PresetName = Literal["basic", "advanced", "semantic", "auto"]
+WITHOUT_GRAPH: tuple[PresetName, ...] = ("basic", "advanced", "semantic", "auto")
 
 
 @pytest.fixture(params=["milvus", "elasticsearch"])
@@ -41,8 +43,7 @@ def test_names_and_presets_answer_within_their_scope(served: KnowledgeBase) -> N
     unbound = {"graph", "kg_rule", "knowledge", "auto_merging"}
     names = [*sorted(set(registry.names) - unbound), *WITHOUT_GRAPH]
     for name in names:
-        group = "preset" if name in WITHOUT_GRAPH else "retriever"
-        operator = registry.get(group, name)()
+        operator = registry.get("preset" if name in WITHOUT_GRAPH else "retriever", name)()
         records = asyncio.run(
             operator.retrieve(query="annual leave", tenant_id="acme", kb_ids=["hr"], top_k=3)
         )
@@ -60,8 +61,11 @@ def test_presets_over_a_graph_on_neo4j(neo4j_url: str, tmp_path: Path) -> None:
         f"embedded:{tmp_path / 'kb'}", embed_model=FakeEmbedding(), graph=neo4j_url
     ) as kb:
         fill(kb)
-        for options in ({}, {"max_hops": 1}):
-            made = kb.retriever("advanced", top_k=3, scope=Scope("acme"), **options)
+        acme = Scope("acme")
+        for made in (
+            kb.retriever("advanced", top_k=3, scope=acme),
+            kb.retriever("advanced", top_k=3, scope=acme, max_hops=1),
+        ):
             assert len(made.stages) == 3
             result = made.search("annual leave")
             assert not result.degraded

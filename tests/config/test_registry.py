@@ -153,7 +153,7 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
         ("fusion", {"mode": "rff"}, "'rrf' or 'weighted'"),
         ("fusion", {"rerank_model": "llm"}, "without rerank=True"),
         ("dense", {"top_k": 0}, "greater than or equal to 1"),
-        ("hyde", {"base_retriever": "desne"}, "did you mean 'dense'"),
+        ("hyde", {"base_retriever": "dens"}, "did you mean 'dense'"),
         ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no field 'top'"),
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),
         ("auto_merging", {}, r"docstore=\.\.\."),
@@ -232,8 +232,8 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     assert len(ask(registry.get("retriever", "classy")(top_k=1), top_k=1)) == 1
     text = "version: 1\npipeline: {type: short, least: 3}"
     assert from_yaml(text, registry).top_k == 10
-    with pytest.raises(ConfigurationError, match="no field 'leats'; did you mean 'least'"):
-        registry.get_retriever("short", leats=1)
+    with pytest.raises(ConfigurationError, match="no field 'least_'; did you mean 'least'"):
+        registry.get_retriever("short", least_=1)
     for name in ("short", "dense", "Bad Name", "basic"):
         with pytest.raises(ConfigurationError):
             registry.register_retriever(name)(short)

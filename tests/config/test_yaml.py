@@ -23,6 +23,7 @@ from llama_retrieval_ext.config import (
 )
 from llama_retrieval_ext.config.definitions import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
+from llama_retrieval_ext.retrievers import RouteRule
 from tests.pipeline import test_expressions as expressions
 
 LIVE_NAMES = ("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "a", "b", "best")
@@ -53,7 +54,7 @@ stages = st.one_of(
     st.builds(MMR, st.floats(0, 1), top_k=st.none() | st.integers(1, 99)),
     st.builds(lambda key: RuleRerank(title_key=key), names),
     st.builds(
-        lambda word, context: expressions.RouteRule("a", any_of=[word], context=context),
+        lambda word, context: RouteRule("a", any_of=[word], context=context),
         names,
         st.dictionaries(
             st.sampled_from(["type", "ref", "env", "map", "text", "tuple", "on", "x"]),
@@ -152,7 +153,7 @@ def test_what_is_no_data_needs_a_name_and_a_cycle_ends() -> None:
     nested: dict[str, Any] = {}
     nested["again"] = nested
     with pytest.raises(ConfigurationError, match="contains itself"):
-        to_yaml(expressions.RouteRule("a", any_of=["x"], context=nested))
+        to_yaml(RouteRule("a", any_of=["x"], context=nested))
     with pytest.raises(ConfigFileError, match="nothing is bound as 'models'; there is"):
         from_yaml(document("{type: EmbeddingRerank, embed_model: {ref: models}}"), BOUND)
 

@@ -91,7 +91,7 @@ def test_what_is_told_when_something_is_missing_or_unknown() -> None:
         ),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            build_preset(name, parts, **options)  # type: ignore[arg-type]  # of all types
+            build_preset(name, parts, **options)
     assert issubclass(ConfigurationError, ValueError)
 
 
@@ -154,7 +154,7 @@ def test_options_reach_the_graph(kb: KnowledgeBase) -> None:
     assert (walk.max_hops, walk.enable_multi_hop) == (1, False)
     assert "max_hops=1" in repr(walk)
     with pytest.raises(ConfigurationError, match="takes no alpha"):
-        kb.retriever("basic", alpha=0.5)  # type: ignore[call-overload]  # no option of presets
+        kb.retriever("basic", alpha=0.5)
     with pytest.raises(ConfigurationError, match="did you mean 'advanced'"):
         kb.retriever("advancd")  # type: ignore[call-overload]  # no kind
 
