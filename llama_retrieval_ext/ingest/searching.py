@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -12,25 +12,12 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.ingest.graph_search import (
-    GRAPH_KINDS,
-    CommonOptions,
-    GraphArguments,
-    GraphOptions,
-    StoreArguments,
-    check_graph_options,
-    graph_retriever,
-)
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
-from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
@@ -40,6 +27,16 @@ if TYPE_CHECKING:
     from llama_index.core.chat_engine.types import BaseChatEngine
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
+
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.ingest.graph_search import (
+        GraphArguments,
+        GraphOptions,
+        StoreArguments,
+    )
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
+    from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+    from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
@@ -70,7 +67,7 @@ def build_retriever(
         ConfigurationError: There is no such kind, or it cannot be set up so.
     """
     if kind not in list(_KINDS):
-        kinds = [*_KINDS, *GRAPH_KINDS]
+        kinds = [*_KINDS, *_GRAPH_KINDS]
         near = difflib.get_close_matches(str(kind), kinds, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
@@ -139,6 +136,9 @@ _KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreR
 }
 
 
+_GRAPH_KINDS: Final = ("graph", "kg_rule", "knowledge")
+
+
 class Searchable:
     """What gives out retrievers over one backend.
 
@@ -148,7 +148,7 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
-    _graphs: PassageGraphs | None = None
+    _graphs: "PassageGraphs | None" = None
 
     @property
     @abstractmethod
@@ -161,23 +161,23 @@ class Searchable:
 
     @overload
     def retriever(
-        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+        self, kind: StoreKind = "hybrid", **arguments: "Unpack[StoreArguments]"
     ) -> StoreRetriever: ...
 
     @overload
     def retriever(
-        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
-    ) -> GraphRetriever: ...
+        self, kind: Literal["graph"], **arguments: "Unpack[GraphArguments]"
+    ) -> "GraphRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
-    ) -> KGRuleRetriever: ...
+        self, kind: Literal["kg_rule"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KGRuleRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
-    ) -> KnowledgeRetriever: ...
+        self, kind: Literal["knowledge"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KnowledgeRetriever": ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
@@ -194,7 +194,7 @@ class Searchable:
         candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **graph_options: Unpack[GraphOptions],
+        **graph_options: "Unpack[GraphOptions]",
     ) -> Retriever:
         """A retriever over what is in here, now and later.
 
@@ -244,11 +244,19 @@ class Searchable:
         return retriever
 
     def _over_graph(
-        self, kind: str, wanted: RetrieverOptions, options: GraphOptions
+        self, kind: str, wanted: RetrieverOptions, options: "GraphOptions"
     ) -> Retriever | None:
         """The retriever of a kind that needs a graph; None for another kind."""
-        if kind not in list(GRAPH_KINDS):
-            check_graph_options(kind, options)
+        if kind not in _GRAPH_KINDS and not options:
+            return None
+        from llama_retrieval_ext.ingest.graph_search import (  # noqa: PLC0415 - scipy, YAML
+            CommonOptions,
+            check_graph_options,
+            graph_retriever,
+        )
+
+        check_graph_options(kind, options)
+        if kind not in _GRAPH_KINDS:
             return None
         if self._graphs is None:
             raise ConfigurationError(

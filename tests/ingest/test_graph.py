@@ -215,6 +215,19 @@ def test_a_graph_that_is_down_fails_before_anything_is_begun(
     check_in_step(kb)
 
 
+@EMBEDDED
+def test_a_graph_that_was_lost_is_filled_by_adding_again(
+    kb: KnowledgeBase, graph: str, open_kb: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(kb, films())
+    kb.graph.clear(scope=None).function()  # type: ignore[union-attr]
+    kb.close()
+    again = open_kb(graph=graph, links=LINKS)
+    assert "Add the documents again" in caplog.text
+    add(again, films())
+    check_in_step(again)
+
+
 class Triples(TransformComponent):
     """An extractor that needs no LLM: what stands before and after ``was directed by``."""
 
