@@ -96,8 +96,10 @@ class Storage:
             return self
 
         def close() -> None:
-            self.close()
-            graph.close()
+            try:
+                self.close()
+            finally:
+                graph.close()
 
         return replace(
             self,

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
@@ -171,14 +172,11 @@ def test_what_many_documents_say_is_written_in_one_round_trip(
         for n in range(100)
     }
     graph.replace_sources({}).function()  # makes the constraint
-    written = []
-    write = graph.connection.write
-    monkeypatch.setattr(
-        graph.connection, "write", lambda *call: written.append(call) or write(*call)
-    )
+    write = Mock(wraps=graph.connection.write)
+    monkeypatch.setattr(graph.connection, "write", write)
     for _ in range(2):
         graph.replace_sources(said).function()
-    assert len(written) == 2
+    assert write.call_count == 2
     nodes, edges = graph.contents(scope=Scope("acme")).function()
     assert (len(nodes), len(edges)) == (101, 100)
 
