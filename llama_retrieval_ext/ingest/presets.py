@@ -1,7 +1,7 @@
 """Presets over a knowledge base: its own retrievers are the parts."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from llama_index.core.llms import LLM
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -16,8 +16,13 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
+if TYPE_CHECKING:
+    from llama_retrieval_ext.ingest.searching import RetrieverOptions
+
 # Parts that are no option of `build_preset`.
 _PARTS: Final = ("llm", "reranker")
+# Options of other kinds of retrievers.
+_UNFIT: Final = ("fusion", "alpha", "candidates", "collapse")
 
 
 class PresetOptions(TypedDict, total=False):
@@ -60,21 +65,12 @@ class KindOptions(GraphOptions, PresetOptions, total=False):
     """What some kinds take besides."""
 
 
-def check_no_options(kind: str, options: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for options of other kinds that are given."""
-    unfit = [name for name, each in options.items() if each is not None]
-    if unfit:
-        raise ConfigurationError(
-            f"the preset {kind!r} takes no {', '.join(unfit)}; put stages behind it with >>"
-        )
-
-
 def preset_retriever(
     name: str,
     legs: Mapping[str, StoreRetriever],
     graphs: PassageGraphs | None,
     options: Mapping[str, Any],
-    common: CommonOptions,
+    wanted: "RetrieverOptions",
 ) -> RetrievalPipeline:
     """Return a preset over a knowledge base.
 
@@ -84,11 +80,25 @@ def preset_retriever(
             the scope.
         graphs: The graph; None for none.
         options: Those of the preset, and ``llm`` and ``reranker``.
-        common: Those of all retrievers.
+        wanted: Those of all retrievers.
 
     Raises:
         ConfigurationError: There is no such option, or a part is missing.
     """
+    others = {name: getattr(wanted, name) for name in _UNFIT} | {
+        "pushdown": wanted.pushdown or None
+    }
+    unfit = [key for key, each in others.items() if each is not None]
+    if unfit:
+        raise ConfigurationError(
+            f"the preset {name!r} takes no {', '.join(unfit)}; put stages behind it with >>"
+        )
+    common: CommonOptions = {
+        "top_k": wanted.top_k,
+        "filters": wanted.filters,
+        "scope": wanted.scope,
+        "name": "graph",
+    }
     parts = PresetParts(
         vector=legs["vector"],
         keyword=legs.get("keyword"),
@@ -98,11 +108,11 @@ def preset_retriever(
         reranker=options.get("reranker"),
     )
     settings = {key: each for key, each in options.items() if key not in _PARTS}
-    made = build_preset(name, parts, top_k=common["top_k"], **settings)
-    made.name = common["name"] or made.name
-    return made if common["scope"] is None else made.for_scope(common["scope"])
+    made = build_preset(name, parts, top_k=wanted.top_k, **settings)
+    made.name = made.name if wanted.name == name else wanted.name
+    return made if wanted.scope is None else made.for_scope(wanted.scope)
 
 
 def _walk(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
     """What the graph links to the hits of retrieval by meaning."""
-    return graph_retriever("graph", graphs, vector, {}, {**common, "name": "graph"})
+    return graph_retriever("graph", graphs, vector, {}, common)

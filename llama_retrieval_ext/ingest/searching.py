@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.ingest.graph_search import (
-        CommonOptions,
         GraphArguments,
         GraphOptions,
         StoreArguments,
@@ -241,17 +240,6 @@ class Searchable:
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        if kind in list(_PRESETS):
-            plain = {"fusion": fusion, "alpha": alpha, "candidates": candidates}
-            others = {**plain, "pushdown": pushdown or None, "collapse": collapse}
-            hits = one_top_k(top_k, similarity_top_k)
-            common: CommonOptions = {
-                "top_k": hits,
-                "filters": filters,
-                "scope": scope,
-                "name": name or "",
-            }
-            return self._preset(kind, common, options, others)
         wanted = RetrieverOptions(
             top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
@@ -263,6 +251,8 @@ class Searchable:
             candidates=candidates,
             name=kind if name is None else name,
         )
+        if kind in _PRESETS:
+            return self._preset(kind, wanted, options)
         retriever = self._over_graph(kind, wanted, options) or build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )
@@ -270,23 +260,16 @@ class Searchable:
         return retriever
 
     def _preset(
-        self,
-        kind: str,
-        common: "CommonOptions",
-        options: Mapping[str, object],
-        others: Mapping[str, object],
+        self, kind: str, wanted: RetrieverOptions, options: Mapping[str, object]
     ) -> "RetrievalPipeline":
-        from llama_retrieval_ext.ingest.presets import (  # noqa: PLC0415 - the graph's packages
-            check_no_options,
-            preset_retriever,
-        )
+        from llama_retrieval_ext.ingest.presets import preset_retriever  # noqa: PLC0415 - scipy
 
-        check_no_options(kind, others)
-        bound: StoreArguments = {"filters": common["filters"], "scope": common["scope"]}
-        legs = {"vector": self.retriever("vector", **bound)}
-        if self._backend.features.keyword is not None:
-            legs["keyword"] = self.retriever("keyword", **bound)
-        made = preset_retriever(kind, legs, self._graphs, options, common)
+        kinds = ["vector"] if self._backend.features.keyword is None else ["vector", "keyword"]
+        legs = {
+            each: _KINDS[each](replace(wanted, name=each), self._backend, self.embed_model)
+            for each in kinds
+        }
+        made = preset_retriever(kind, legs, self._graphs, options, wanted)
         made.requires_scope = self.require_scope
         return made
 

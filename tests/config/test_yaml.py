@@ -26,8 +26,11 @@ from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
 from tests.pipeline import test_expressions as expressions
 
-LIVE_NAMES = ("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "a", "b", "best")
-LIVE = {name: getattr(expressions, name) for name in LIVE_NAMES}
+LIVE_NAMES = (
+    *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
+    *("a", "b", "best"),
+)
+LIVE = {name: vars(expressions)[name] for name in LIVE_NAMES if name in vars(expressions)}
 BOUND = Registry().bind(objects=LIVE)
 
 
