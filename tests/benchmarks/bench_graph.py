@@ -1,4 +1,4 @@
-"""Quality and speed of graph retrieval: ``python -m tests.benchmarks.bench_graph [quality|speed]``.
+"""Quality and speed of graph retrieval: ``python -m tests.benchmarks.bench_graph [PART...]``.
 
 Quality is that of hybrid search and of a walk seeded by it, on the sets in ``../shared/data``, with
 the embeddings there, no LLM, and one configuration for all. A set that is not there is skipped.
@@ -6,12 +6,14 @@ the embeddings there, no LLM, and one configuration for all. A set that is not t
 
 import json
 import math
+import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,9 +26,13 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.graph.rules.inference import infer
+from llama_retrieval_ext.graph.rules.matching import find_matches
+from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, RuleSet, Step
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SETS: Final = ("2wikimultihop", "musique_train100", "codebase_ctx", "cosqa")
@@ -137,8 +143,37 @@ def _print_quality(
     print(f"{name:18}{label:10}{two:7.3f}{five:7.3f}{gain:9.3f}{median(milliseconds):7.1f}")
 
 
-def speed() -> None:
-    """Print the time of a walk and of hops."""
+def links() -> None:
+    """Print the time of links between passages: derived at first, and after passages are added."""
+    nodes = load(SETS[0]).nodes if (DATA / SETS[0]).is_dir() else _prose(6_000)
+    with EmbeddedGraph(":memory:") as graph:
+        graphs, evidence = PassageGraphs(graph), PassageLinks()
+        for start, stop, what in (
+            (0, -101, "derived at first"),
+            (-101, -100, "after 1 was added"),
+            (-100, None, "after 100 were added"),
+        ):
+            graph.upsert(*passage_rows(nodes[start:stop], evidence), source=what).function()
+            _print(f"links of {len(nodes):,} passages {what}", [_timed(graphs.of(None).function)])
+
+
+def _prose(count: int) -> list[TextNode]:
+    random = np.random.default_rng(5)
+    vocabulary = [f"{chr(97 + n % 26)}word{n}" for n in range(5_000)]
+    return [
+        TextNode(
+            id_=f"p{n}",
+            text=" ".join(
+                w.title() if n % 7 == 0 else w for w in random.choice(vocabulary, 80).tolist()
+            ),
+            metadata={"title": " ".join(random.choice(vocabulary, 2)).title()},
+        )
+        for n in range(count)
+    ]
+
+
+def walk() -> None:
+    """Print the time of a personalised PageRank."""
     for edges in (100_000, 1_000_000):
         random = np.random.default_rng(7)
         size = edges // 5
@@ -149,31 +184,153 @@ def speed() -> None:
         )
         restart = np.zeros(size)
         restart[random.integers(size, size=100)] = 1.0
-        walk = _fastest(lambda m=matrix, r=restart: personalised_pagerank(m, r))  # type: ignore[misc]
-        print(f"PageRank, {edges:,} edges in both directions: {walk:.1f} ms")
+        times = [
+            _timed(lambda m=matrix, r=restart: personalised_pagerank(m, r))  # type: ignore[misc]
+            for _ in range(20)
+        ]
+        _print(f"PageRank, {edges:,} edges in both directions", times)
+
+
+def hops() -> None:
+    """Print the time of hops with paths from nodes that nobody visited before, and from one."""
     with EmbeddedGraph(":memory:") as graph:
-        pairs = random.integers(20_000, size=(100_000, 2))
-        edges_ = [Edge(f"n{a}", "LINKS", f"n{b}") for a, b in pairs]
-        graph.upsert([GraphNode(f"n{place}") for place in range(20_000)], edges_).function()
-        for hops in (1, 2, 3):
-
-            def reach(hops: int = hops) -> None:
-                expansion = run(expand(graph, ["n7"], max_hops=hops))
-                for id_ in expansion:
-                    expansion.path(id_)
-
-            print(f"{hops} hops with paths, 100,000 edges: {_fastest(reach):.3f} ms")
+        _fill(graph, 100_000)
+        for count in (1, 2, 3):
+            seeds = [f"n{1_000 * count + at}" for at in range(100)]
+            first = [_timed(lambda seed=seed: _reach(graph, seed, count)) for seed in seeds]
+            _print(f"{count} hops with paths, 100,000 edges, first visits", first)
+            again = [_timed(lambda seed=seed: _reach(graph, seed, count)) for seed in seeds]
+            _print(f"{count} hops with paths, 100,000 edges, again", again)
 
 
-def _fastest(function: Callable[[], object], rounds: int = 10) -> float:
-    milliseconds = []
-    for _ in range(rounds):
-        begun = time.perf_counter()
-        function()
-        milliseconds.append(1000 * (time.perf_counter() - begun))
-    return min(milliseconds)
+def _reach(graph: EmbeddedGraph, seed: str, count: int) -> None:
+    expansion = run(expand(graph, [seed], max_hops=count))
+    for id_ in expansion:
+        expansion.path(id_)
+
+
+def _fill(graph: EmbeddedGraph, edges: int) -> None:
+    random = np.random.default_rng(7)
+    pairs = random.integers(edges // 5, size=(edges, 2)).tolist()
+    nodes = [GraphNode(f"n{place}", "Thing") for place in range(edges // 5)]
+    types = ("USES", "HAS_HAZARD", "MITIGATED_BY")
+    rows = [Edge(f"n{a}", types[at % 3], f"n{b}") for at, (a, b) in enumerate(pairs)]
+    graph.upsert(nodes, rows).function()
+
+
+def rules() -> None:
+    """Print the time of a rule bound to a seed."""
+    pattern = Pattern(
+        "process",
+        steps=(
+            Step("process", ("HAS_HAZARD",), "hazard"),
+            Step("hazard", ("MITIGATED_BY",), "measure", optional=True),
+        ),
+    )
+    rule_set = RuleSet((Rule("measures", pattern, "{process} needs {measure} against {hazard}"),))
+    with EmbeddedGraph(":memory:") as graph:
+        _fill(graph, 100_000)
+        seeds = [f"n{at}" for at in range(300)]
+        matched, concluded = [], []
+        for seed in seeds:
+            request = find_matches(graph, pattern, seeds=[seed], context={}, scope=None)
+            matched.append(_timed(request.function))
+        for seed in seeds:
+            plan = infer(graph, rule_set, seeds=[seed])
+            concluded.append(_timed(lambda plan=plan: run(plan)))
+        _print("a rule bound to a seed, 100,000 edges: matches", matched)
+        _print("likewise, with sentences and proofs", concluded)
+
+
+def opening() -> None:
+    """Print time and memory of opening 1,000,000 edges, each round in a process of its own."""
+    with TemporaryDirectory() as folder:
+        with EmbeddedGraph(folder) as graph:
+            _fill(graph, 1_000_000)
+        for _ in range(3):
+            command = [sys.executable, "-m", __spec__.name, "open", folder]
+            subprocess.run(command, check=True)
+
+
+def _open(folder: str) -> None:
+    before = _memory("VmRSS")
+    graphs: list[EmbeddedGraph] = []
+    time_ = _timed(lambda: graphs.append(EmbeddedGraph(folder)))
+    memory = _memory("VmHWM") - before
+    _print(f"opening 1,000,000 edges, at most {memory / 1e6:.2f} GB", [time_])
+    graphs[0].close()
+
+
+def _memory(field: str) -> int:
+    """A field of this process's status, in kB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def linking() -> None:
+    """Print the time of entity linking among 100,000 names, half of them Chinese."""
+    random = np.random.default_rng(3)
+    letters = [chr(0x4E00 + n) for n in range(3_000)]
+    syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er")]
+    names = ["".join(random.choice(letters, random.integers(3, 11))) for _ in range(50_000)]
+    names += [
+        " ".join("".join(random.choice(syllables, 3)) for _ in range(random.integers(1, 4)))
+        for _ in range(50_000)
+    ]
+    pairs = [(name, f"e{at}") for at, name in enumerate(names)]
+    built: list[Gazetteer] = []
+    _print("building 100,000 names", [_timed(lambda: built.append(Gazetteer(pairs)))])
+    texts = []
+    for _ in range(500):
+        first, second = random.choice(names, 2).tolist()
+        texts.append(f"which measures does {first} require near {second} today?")
+    gazetteer = built[0]
+    gazetteer.find_similar(texts[0])
+    exact = [_timed(lambda text=text: gazetteer.find(text)) for text in texts]
+    _print("exact names in a question", exact)
+    wrong = [text.replace("a", "aa", 1) for text in texts]
+    fuzzy = [_timed(lambda text=text: gazetteer.find_similar(text)) for text in wrong]
+    _print("similar names in a question", fuzzy)
+
+
+class Time(NamedTuple):
+    """Seconds by the clock, and of this process."""
+
+    wall: float
+    cpu: float
+
+
+def _timed(function: Callable[[], object]) -> Time:
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    return Time(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _print(what: str, times: Sequence[Time]) -> None:
+    """Print medians in milliseconds; a busy machine adds to the clock's, hardly to the CPU's."""
+    wall, cpu = (1000 * median(column) for column in zip(*times, strict=True))
+    print(f"{what:60}{wall:10.3f} ms{cpu:10.3f} ms of CPU", flush=True)
+
+
+PARTS: Final[Mapping[str, Callable[[], None]]] = {
+    "quality": quality,
+    "links": links,
+    "walk": walk,
+    "hops": hops,
+    "rules": rules,
+    "opening": opening,
+    "linking": linking,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the parts that are named, all of them where none is."""
+    if arguments[:1] == ["open"]:
+        _open(arguments[1])
+        return
+    for part in arguments or PARTS:
+        PARTS[part]()
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ["speed", "quality"]:
-        {"speed": speed, "quality": quality}[part]()
+    main(sys.argv[1:])
