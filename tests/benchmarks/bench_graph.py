@@ -11,6 +11,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
@@ -184,10 +185,7 @@ def walk() -> None:
         )
         restart = np.zeros(size)
         restart[random.integers(size, size=100)] = 1.0
-        times = [
-            _timed(lambda m=matrix, r=restart: personalised_pagerank(m, r))  # type: ignore[misc]
-            for _ in range(20)
-        ]
+        times = [_timed(partial(personalised_pagerank, matrix, restart)) for _ in range(20)]
         _print(f"PageRank, {edges:,} edges in both directions", times)
 
 
@@ -197,9 +195,9 @@ def hops() -> None:
         _fill(graph, 100_000)
         for count in (1, 2, 3):
             seeds = [f"n{1_000 * count + at}" for at in range(100)]
-            first = [_timed(lambda seed=seed: _reach(graph, seed, count)) for seed in seeds]
+            first = [_timed(partial(_reach, graph, seed, count)) for seed in seeds]
             _print(f"{count} hops with paths, 100,000 edges, first visits", first)
-            again = [_timed(lambda seed=seed: _reach(graph, seed, count)) for seed in seeds]
+            again = [_timed(partial(_reach, graph, seed, count)) for seed in seeds]
             _print(f"{count} hops with paths, 100,000 edges, again", again)
 
 
@@ -237,7 +235,7 @@ def rules() -> None:
             matched.append(_timed(request.function))
         for seed in seeds:
             plan = infer(graph, rule_set, seeds=[seed])
-            concluded.append(_timed(lambda plan=plan: run(plan)))
+            concluded.append(_timed(partial(run, plan)))
         _print("a rule bound to a seed, 100,000 edges: matches", matched)
         _print("likewise, with sentences and proofs", concluded)
 
@@ -286,10 +284,10 @@ def linking() -> None:
         texts.append(f"which measures does {first} require near {second} today?")
     gazetteer = built[0]
     gazetteer.find_similar(texts[0])
-    exact = [_timed(lambda text=text: gazetteer.find(text)) for text in texts]
+    exact = [_timed(partial(gazetteer.find, text)) for text in texts]
     _print("exact names in a question", exact)
     wrong = [text.replace("a", "aa", 1) for text in texts]
-    fuzzy = [_timed(lambda text=text: gazetteer.find_similar(text)) for text in wrong]
+    fuzzy = [_timed(partial(gazetteer.find_similar, text)) for text in wrong]
     _print("similar names in a question", fuzzy)
 
 
