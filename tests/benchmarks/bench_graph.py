@@ -1,15 +1,19 @@
 """Quality and speed of graph retrieval: ``python -m tests.benchmarks.bench_graph [PART...]``.
 
+The parts are quality (and the sets, where not all are to be measured), links, walk, hops, rules,
+opening and linking.
+
 Quality is that of hybrid search and of a walk seeded by it, on the sets in ``../shared/data``, with
 the embeddings there, no LLM, and one configuration for all. A set that is not there is skipped.
 """
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,17 +36,26 @@ from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, RuleSet, Step
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
-SETS: Final = ("2wikimultihop", "musique_train100", "codebase_ctx", "cosqa")
+SETS: Final = (
+    *("2wikimultihop", "musique_train100", "codebase_ctx", "cosqa", "cmrc2018"),
+    "zh_construction_safety_laws",
+)
+# Of a set with more questions than this some are left out, evenly.
+_QUESTIONS: Final = 1_000
+# A store takes no node without.
+_NO_EMBEDDING: Final = [1.0]
 # A batch as `KnowledgeBase.add` writes it.
 _BATCH: Final = 500
 
 
 class TestSet(NamedTuple):
-    """A corpus with embeddings, and questions with what answers them."""
+    """A corpus, with embeddings or without, and questions with what answers them."""
 
     nodes: list[TextNode]
     queries: list[tuple[str, QueryBundle]]
@@ -52,7 +65,11 @@ class TestSet(NamedTuple):
 def load(name: str) -> TestSet:
     """Return a set of the shared data."""
     folder = DATA / name
-    vectors = np.load(folder / "corpus.minilm.npy").astype(float).tolist()
+    corpus, questions = [*_rows(folder / "corpus.jsonl")], [*_rows(folder / "queries.jsonl")]
+    relevant: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in (folder / "qrels.tsv").read_text().splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        relevant[query][document] = float(grade)
     nodes = [
         TextNode(
             id_=row["_id"],
@@ -61,18 +78,73 @@ def load(name: str) -> TestSet:
             excluded_embed_metadata_keys=["title"],
             embedding=vector,
         )
-        for row, vector in zip(_rows(folder / "corpus.jsonl"), vectors, strict=True)
+        for row, vector in zip(corpus, _vectors(folder / "corpus.minilm.npy", corpus), strict=True)
     ]
-    asked = np.load(folder / "queries.minilm.npy").astype(float).tolist()
+    asked = [
+        (
+            row["_id"],
+            QueryBundle(row["text"], embedding=None if vector == _NO_EMBEDDING else vector),
+        )
+        for row, vector in zip(
+            questions, _vectors(folder / "queries.minilm.npy", questions), strict=True
+        )
+        if row["_id"] in relevant
+    ]
+    return TestSet(nodes, asked[:: 1 + len(asked) // _QUESTIONS], dict(relevant))
+
+
+def _vectors(file: Path, rows: Sequence[object]) -> list[list[float]]:
+    """Embeddings of rows; all alike where the set has none."""
+    return np.load(file).astype(float).tolist() if file.exists() else [_NO_EMBEDDING] * len(rows)  # type: ignore[no-any-return]
+
+
+def common_titles(name: str = "codebase_ctx") -> TestSet:
+    """A single-hop set with worthless titles: common words of its texts, each of five passages."""
+    test = load(name)
+    counts = Counter(
+        word for node in test.nodes for word in set(re.findall(r"[a-z]{4,}", node.text.lower()))
+    )
+    most = len(test.nodes) // 4
+    common = [word.title() for word, n in sorted(counts.items()) if 5 < n < most]
+    titles = np.random.default_rng(1).permutation(common)[: len(test.nodes) // 5 + 1].tolist()
+    nodes = [_retitled(node, titles[at // 5]) for at, node in enumerate(test.nodes)]
+    return test._replace(nodes=nodes)
+
+
+def overview_titles(name: str = "codebase_ctx") -> TestSet:
+    """The same with the titles of a documentation, and questions that name them."""
+    test = load(name)
+    titles = ("Overview", "Installation", "Usage", "Configuration", "Examples", "API Reference")
+    generic = [f"{title} {n}".removesuffix(" 0") for n in range(25) for title in titles]
+    nodes = [_retitled(node, generic[at % len(generic)]) for at, node in enumerate(test.nodes)]
     queries = [
-        (row["_id"], QueryBundle(row["text"], embedding=vector))
-        for row, vector in zip(_rows(folder / "queries.jsonl"), asked, strict=True)
+        (id_, QueryBundle(f"Overview, usage: {query.query_str}", embedding=query.embedding))
+        for id_, query in test.queries
     ]
-    relevant: dict[str, dict[str, float]] = defaultdict(dict)
-    for line in (folder / "qrels.tsv").read_text().splitlines()[1:]:
-        query, document, grade = line.split("\t")
-        relevant[query][document] = float(grade)
-    return TestSet(nodes, [each for each in queries if each[0] in relevant], dict(relevant))
+    return test._replace(nodes=nodes, queries=queries)
+
+
+def _retitled(node: TextNode, title: str) -> TextNode:
+    changes = {"metadata": {"title": title}, "text": f"{title}\n{node.text}"}
+    return TextNode(**{**node.model_dump(exclude={"text_resource", "class_name"}), **changes})
+
+
+def laws() -> TestSet:
+    """The package's sample of Chinese regulations; each question has a part of an article."""
+    nodes: list[TextNode] = []
+    for document in zh_safety_laws():
+        own = {"title": f"{document.metadata['law']} {document.metadata['chapter']}"}
+        nodes.append(
+            TextNode(id_=document.doc_id, text=document.text, metadata=own, embedding=_NO_EMBEDDING)
+        )
+    queries, relevant = [], {}
+    for node in nodes:
+        sentences = [part for part in re.split("[。，；：]", node.text) if len(part) > 9]  # noqa: RUF001
+        if sentences:
+            part = sentences[len(sentences) // 2][:20]
+            queries.append((node.node_id, QueryBundle(f"{part}有什么规定?")))
+            relevant[node.node_id] = {node.node_id: 1.0}
+    return TestSet(nodes, queries, relevant)
 
 
 def _rows(file: Path) -> Iterator[dict[str, str]]:
@@ -95,23 +167,27 @@ def ndcg(found: Sequence[str], relevant: dict[str, float], k: int = 10) -> float
     return gain([relevant.get(id_, 0.0) for id_ in found]) / gain(best)
 
 
-def quality() -> None:
-    """Print recall and nDCG of hybrid search and of the walk."""
-    print(f"{'set':18}{'retriever':10}{'R@2':>7}{'R@5':>7}{'nDCG@10':>9}{'ms':>7}")
-    for name in SETS:
-        if not (DATA / name).is_dir():
-            print(f"{name:18}skipped: {DATA / name} is not there")
+def quality(names: Sequence[str] = ()) -> None:
+    """Print recall and nDCG of the seed and of the walk; keyword search where no embeddings are."""
+    print(f"{'set':28}{'retriever':10}{'R@2':>7}{'R@5':>7}{'nDCG@10':>9}{'ms':>7}")
+    sets = {**{name: partial(load, name) for name in SETS}, **MADE}
+    for name in names or sets:
+        make = sets[name]
+        try:
+            test = make()
+        except FileNotFoundError as error:
+            print(f"{name:28}skipped: {error}")
             continue
-        test = load(name)
         store, graph = EmbeddedVectorStore(":memory:"), EmbeddedGraph(":memory:")
         with store, graph:
             plain, linked = _written(test, store, graph)
-            hybrid = HybridRetriever(store)
-            walk = GraphRetriever(store, graph=PassageGraphs(graph), seed=hybrid)
-            for label, retriever in (("hybrid", hybrid), ("graph", walk)):
+            is_dense = test.nodes[0].embedding != _NO_EMBEDDING
+            seed = (HybridRetriever if is_dense else KeywordRetriever)(store)
+            walk = GraphRetriever(store, graph=PassageGraphs(graph), seed=seed)
+            for label, retriever in ((seed.name, seed), ("graph", walk)):
                 retriever.retrieve(test.queries[0][1])  # derives the links
                 _print_quality(name, label, test, retriever.retrieve)
-            print(f"{name:18}add {plain:.2f} s, with the graph {(plain + linked) / plain:.2f} x")
+            print(f"{name:28}add {plain:.2f} s, with the graph {(plain + linked) / plain:.2f} x")
 
 
 def _written(
@@ -141,7 +217,7 @@ def _print_quality(
         own = test.relevant[id_]
         rows.append((recall(found, own, 2), recall(found, own, 5), ndcg(found, own)))
     two, five, gain = map(fmean, zip(*rows, strict=True))
-    print(f"{name:18}{label:10}{two:7.3f}{five:7.3f}{gain:9.3f}{median(milliseconds):7.1f}")
+    print(f"{name:28}{label:10}{two:7.3f}{five:7.3f}{gain:9.3f}{median(milliseconds):7.1f}")
 
 
 def links() -> None:
@@ -310,6 +386,11 @@ def _print(what: str, times: Sequence[Time]) -> None:
     print(f"{what:60}{wall:10.3f} ms{cpu:10.3f} ms of CPU", flush=True)
 
 
+MADE: Final[Mapping[str, Callable[[], TestSet]]] = {
+    "codebase, common titles": common_titles,
+    "codebase, 'Overview'": overview_titles,
+    "regulations, known item": laws,
+}
 PARTS: Final[Mapping[str, Callable[[], None]]] = {
     "quality": quality,
     "links": links,
@@ -322,12 +403,14 @@ PARTS: Final[Mapping[str, Callable[[], None]]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the parts that are named, all of them where none is."""
+    """Run the parts that are named, all of them where none is; quality for the sets named."""
     if arguments[:1] == ["open"]:
         _open(arguments[1])
-        return
-    for part in arguments or PARTS:
-        PARTS[part]()
+    elif arguments[:1] == ["quality"]:
+        quality(arguments[1:])
+    else:
+        for part in arguments or PARTS:
+            PARTS[part]()
 
 
 if __name__ == "__main__":
