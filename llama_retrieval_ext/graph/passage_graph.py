@@ -126,7 +126,10 @@ class PassageGraph:
         return self._by_term.rarity[node - len(self)]
 
     def named_titles(self, query: str) -> dict[int, float]:
-        """Return the passages whose title a query names, with the title's rarity in (0, 1]."""
+        """Return the passages whose title a query names, each with its share of the title's rarity.
+
+        Shares are in (0, 1]: a title that several passages have tells less about each of them.
+        """
         text, capitals = words(query), _capitals(query)
         titles = self._by_title
         named: dict[int, float] = {}
@@ -135,8 +138,9 @@ class PassageGraph:
             rarity = log(size / max(1, titles.named_by[match.name])) / log(size)
             is_common = bool(capitals) and capitals.isdisjoint(match.name.split())
             weight = max(rarity, 0.0) ** 3 * (_COMMON if is_common else 1.0)
-            for passage in titles.titled[match.name]:
-                named[passage] = max(named.get(passage, 0.0), weight)
+            bearers = titles.titled[match.name]
+            for passage in bearers:
+                named[passage] = max(named.get(passage, 0.0), weight / len(bearers))
         return {passage: weight for passage, weight in named.items() if weight > 0}
 
     def named_terms(self, query: str) -> dict[int, float]:

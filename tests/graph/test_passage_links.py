@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph import text_evidence
@@ -13,7 +13,9 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.graph.seeded_walk import SeededWalk
 from llama_retrieval_ext.graph.text_evidence import TextEvidence
+from llama_retrieval_ext.query import Query
 
 FILLER = [(f"f{n}", f"filler {n}", f"nothing of note number {n}") for n in range(60)]
 
@@ -75,6 +77,18 @@ def test_generic_titles_link_nothing() -> None:
     assert not any(linked(graph, "x", f"o{n}") for n in range(6))
     assert not any(linked(graph, f"p{n}", "g") for n in range(8))
     assert graph.named_titles("the overview") == {}
+
+
+def test_a_title_that_several_have_does_not_outweigh_the_seed() -> None:
+    overviews = [(f"o{n}", "Overview", f"text {n}") for n in range(5)]
+    graph = graph_of([*overviews, ("pump", "Pumps 7", "They lift water."), *FILLER])
+    assert set(graph.named_titles("overview of lifting water")) == set(range(60, 65))
+    seed = [
+        NodeWithScore(node=TextNode(id_=id_), score=score)
+        for id_, score in (("pump", 1.0), ("o3", 0.4))
+    ]
+    best = SeededWalk(graph, seed, [], Query("overview of lifting water")).best(3)
+    assert list(best)[:2] == ["pump", "o3"]
 
 
 def test_titles_are_those_of_documents_however_many_passages_they_have() -> None:
