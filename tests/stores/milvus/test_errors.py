@@ -25,7 +25,8 @@ from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url, local_port
-from tests.servers.milvus import free_port, require_lite, start
+from tests.servers.milvus import require_lite, start
+from tests.servers.process import free_port
 
 QUERY = Query("leave", embedding=[1.0, 0.0])
 CALLS: dict[str, Callable[[MilvusStore], object]] = {
@@ -152,7 +153,7 @@ def test_a_server_that_restarts_is_found_again_with_what_it_had() -> None:
         with open_milvus(f"{server.url}/kb?timeout_s=5") as store:
             store.add([_node("a")])
             server.stop(keep=True)
-            server = start(port=server.port, folder=server.folder)
+            server = start(port=local_port(server.url), folder=server.folder)
             assert [hit.node_id for hit in _retrieved(store)] == ["a"]
     finally:
         server.stop()
