@@ -34,7 +34,7 @@ _FETCH_S = 300
 _START_S = 90
 _MAIN = "META-INF/services/org.neo4j.server.startup.EntryPoint"
 _JAVA = (
-    *("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"),
+    *("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *(
         f"--add-opens=java.base/{each}=ALL-UNNAMED"
         for each in ("java.nio", "java.io", "sun.nio.ch")

@@ -8,10 +8,7 @@ import atexit
 import functools
 import importlib
 import os
-import shutil
-import tempfile
 from multiprocessing.connection import Client, Connection, Listener
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -57,16 +54,10 @@ class Controller:
     """A pytest plugin of the process that starts the workers."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="llama-retrieval-tests-"))
-        self._listener = Listener(str(self._folder / "controller"))
+        self._listener = Listener(family="AF_UNIX")  # at an address that goes with the process
         os.environ[_VARIABLE] = str(self._listener.address)  # workers inherit it
         # What it starts ends with the thread that started it: one thread, as long as the process.
         Thread(target=self._answer_all, daemon=True).start()
-
-    def pytest_unconfigure(self) -> None:
-        """Nobody is there any more."""
-        os.environ.pop(_VARIABLE, None)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answer_all(self) -> None:
         while True:

@@ -211,9 +211,7 @@ def test_a_kill_at_any_time_loses_nothing(store: EmbeddedVectorStore, tmp_path: 
     store.close()
     rng = random.Random(5)
     for _ in range(8):
-        command = [sys.executable, "-c", COMPACTING, str(tmp_path / "s")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
+        with Program(COMPACTING, tmp_path / "s") as child:
             child.stdout.readline()
             time.sleep(rng.uniform(0, 0.4))
             child.kill()
