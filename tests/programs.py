@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.util import get_temp_dir
 from typing import Self
 
 _TIMEOUT_S = 100
+get_temp_dir()  # as long as this process; tests may have a folder for temporary files that goes
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["llama_retrieval_ext.ingest.knowledge_base", "llama_retrieval_ext.testing.fakes"]
@@ -37,15 +39,13 @@ class Program:
     def __init__(self, code: str, *arguments: object) -> None:
         theirs_in, ours_in = _CONTEXT.Pipe(duplex=False)
         ours_out, theirs_out = _CONTEXT.Pipe(duplex=False)
-        self._errors = tempfile.NamedTemporaryFile(mode="r", encoding="utf-8")  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        theirs = (theirs_in, theirs_out, Connection(os.dup(self._errors.fileno())))
         argv = ["-c", *map(str, arguments)]
-        self._process = _CONTEXT.Process(
-            target=_run,
-            args=(textwrap.dedent(code), argv, (theirs_in, theirs_out), self._errors.name),
-        )
+        self._process = _CONTEXT.Process(target=_run, args=(textwrap.dedent(code), argv, theirs))
         self._process.start()
-        theirs_in.close()
-        theirs_out.close()
+        for each in theirs:
+            each.close()
         self.stdin = os.fdopen(os.dup(ours_in.fileno()), "w", encoding="utf-8")
         self.stdout = os.fdopen(os.dup(ours_out.fileno()), encoding="utf-8")
         ours_in.close()
@@ -61,19 +61,26 @@ class Program:
         self._process.kill()
         self._process.join()
 
-    def communicate(self) -> tuple[str, str]:
-        """What it still prints, and its errors, until it ends; there is no more for it to read.
+    def communicate(self, text: str = "") -> tuple[str, str]:
+        """What it still prints, and its errors, until it ends.
+
+        Args:
+            text: The last that it reads.
 
         Raises:
             TimeoutError: If it does not end.
         """
-        with self.stdin:
-            pass
+        with suppress(BrokenPipeError), self.stdin:
+            self.stdin.write(text)
         printed = self.stdout.read()
         self._process.join(_TIMEOUT_S)
         if self._process.exitcode is None:
-            raise TimeoutError(f"it does not end: {self._errors.read()}")
-        return printed, self._errors.read()
+            raise TimeoutError(f"it does not end: {self._said()}")
+        return printed, self._said()
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
 
     def __enter__(self) -> Self:
         return self
@@ -94,19 +101,16 @@ def run_program(code: str, *arguments: object) -> "subprocess.CompletedProcess[s
         )
 
 
-def _run(code: str, argv: list[str], pipes: tuple[Connection, Connection], errors: str) -> None:
-    os.dup2(pipes[0].fileno(), 0)
-    os.dup2(pipes[1].fileno(), 1)
-    with Path(errors).open("w", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 2)
-    for each in pipes:
+def _run(code: str, argv: list[str], streams: tuple[Connection, Connection, Connection]) -> None:
+    for number, each in enumerate(streams):
+        os.dup2(each.fileno(), number)
         each.close()
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
     sys.argv = argv
     try:
-        exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})  # noqa: S102
+        exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})
     finally:
         atexit._run_exitfuncs()
         sys.stdout.flush()

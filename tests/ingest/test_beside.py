@@ -1,7 +1,5 @@
 """Where the ledger lies beside the store, in the same engine."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.ingest.engines import BESIDE
+from tests.programs import run_program
 
 pytestmark = [BESIDE, pytest.mark.slow]
 

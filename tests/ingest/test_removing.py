@@ -1,7 +1,5 @@
 """A knowledge base is removed as a whole, or says that it is being removed."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import BESIDE, EMBEDDED
+from tests.programs import Program
 
 pytestmark = pytest.mark.slow
 

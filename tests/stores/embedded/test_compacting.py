@@ -1,8 +1,6 @@
 """Space that deleted nodes took is given back, and nothing else changes."""
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from qdrant_edge import EdgeShard
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.files import write_config
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import Program
 
 COMPACTING = """
 import sys

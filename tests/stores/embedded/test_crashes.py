@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import Program
 
 ADDING = """
 import sys
