@@ -168,9 +168,9 @@ def test_nothing_more_is_called_when_the_time_is_over() -> None:
         ended.set()
 
     with pytest.raises(DeadlineExceededError):
-        Alone(first, called.set).search("query", timeout_s=0.05)
+        Alone(first, called.set).search("query", timeout_s=0.5)
     release.set()
-    ended.wait()
+    assert ended.wait(SOON_S)
     assert not called.wait(0.05)
 
 
@@ -179,8 +179,8 @@ def test_the_time_of_a_query_reaches_through_a_foreign_composite(
 ) -> None:
     inner = fused(hanging(), FakeRetriever([("a", 0.5)]))
     with Clock() as clock:
-        result = search(fused(Passes(inner)), Query("query", timeout_s=0.2))
-    assert clock.took < 0.55
+        result = search(fused(Passes(inner)), Query("query", timeout_s=0.5))
+    assert clock.took < SOON_S
     assert node_ids(result.hits) == ["a"]
     assert [part.where for part in result.degraded] == ["leg 0/leg 0"]
 
@@ -199,8 +199,8 @@ def test_a_query_within_a_query_has_no_more_time_than_it(
 def test_a_late_leg_is_late_wherever_it_stands(
     fused: Composite, search: Search, order: slice
 ) -> None:
-    late = Leg("late", FakeAsyncRetriever([("late", 1.0)], delay_s=0.07), timeout_s=0.03)
-    slow = Leg("slow", FakeAsyncRetriever([("slow", 0.5)], delay_s=0.13))
+    late = Leg("late", FakeAsyncRetriever([("late", 1.0)], delay_s=0.3), timeout_s=0.03)
+    slow = Leg("slow", FakeAsyncRetriever([("slow", 0.5)], delay_s=0.5))
     result = search(fused(*[late, slow][order]), "query")
     assert node_ids(result.hits) == ["slow"]
     assert [part.where for part in result.degraded] == ["late"]
@@ -210,7 +210,7 @@ def test_a_late_leg_is_late_wherever_it_stands(
 def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
     fused: Composite, search: Search, hanging: Hanging, order: slice
 ) -> None:
-    legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.25))]
+    legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.6))]
     result = search(fused(*legs[order]), "query")
     assert result.trace is not None
     parts = {part.name: part for part in result.trace.children}

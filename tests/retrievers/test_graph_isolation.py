@@ -15,6 +15,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.quick import examples
 
 MODEL = FakeEmbedding()
 LINKS = PassageLinks(entity_fields=["tags"])
@@ -66,7 +67,7 @@ def answers(store: VectorStoreIndex, graph: EmbeddedGraph) -> list[object]:
     return told
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(own=_passages, own_edges=_edges, other=_passages, other_edges=_edges)
 def test_an_answer_does_not_depend_on_another_tenant_s_rows(
     own: list[tuple[str, list[str], list[str]]],

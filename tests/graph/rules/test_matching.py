@@ -215,7 +215,7 @@ def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> l
 
 def test_another_tenants_rows_change_no_match() -> None:
     rng = random.Random(5)
-    for _ in range(20):
+    for _ in range(8):
         nodes, edges = random_graph(rng)
         own = [n for n in nodes if n.properties["tenant_id"] == "acme"]
         own_edges = [e for e in edges if e.properties["tenant_id"] == "acme"]

@@ -68,13 +68,13 @@ def shards(store: EmbeddedVectorStore) -> list[str]:
 @pytest.mark.slow
 def test_the_directory_takes_less(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add([node(number, dim=1024) for number in range(6_000)])
-        store.delete_nodes([f"n{number}" for number in range(6_000) if number % 10])
+        store.add([node(number, dim=1024) for number in range(3_000)])
+        store.delete_nodes([f"n{number}" for number in range(3_000) if number % 10])
         store.persist()
         before = size_bytes(tmp_path)
         freed = store.compact()
         after = size_bytes(tmp_path)
-        assert store.count() == 600
+        assert store.count() == 300
     assert freed == before - after
     assert after < before / 2
 
@@ -196,11 +196,12 @@ def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
 def test_searches_go_on_meanwhile(store: EmbeddedVectorStore) -> None:
     before = answers(store)
     with ThreadPoolExecutor(2) as pool:
-        compacting = pool.submit(lambda: [store.compact() for _ in range(5)])
+        compacting = pool.submit(lambda: [store.compact() for _ in range(3)])
         seen = [answers(store)]
         while not compacting.done():
             seen.append(answers(store))
-    assert len(compacting.result()) == 5
+            time.sleep(0.002)  # or compacting hardly gets on
+    assert len(compacting.result()) == 3
     assert all(each == before for each in seen)
 
 
