@@ -96,8 +96,8 @@ def test_the_time_of_a_query_bounds_a_tree_of_composites(
 ) -> None:
     tree = fused(hanging(), fused(hanging(), fused(hanging(), FakeRetriever([("a", 0.5)]))))
     with Clock() as clock:
-        result = search_anywhere(tree, Query("query", timeout_s=0.5))
-    assert clock.took < 1.3  # if each of the levels had its own, they would take 1.5
+        result = search_anywhere(tree, Query("query", timeout_s=0.8))
+    assert clock.took < 2.3  # if each of the levels had its own, they would take 2.4
     assert node_ids(result.hits) == ["a"]  # every level still had time for what it got
     assert len(result.degraded) == 3
 
@@ -107,7 +107,7 @@ def test_the_time_of_a_query_holds_where_every_leg_hangs(
 ) -> None:
     tree = fused(fused(hanging()), fused(hanging(), hanging()))
     with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
-        search(tree, Query("query", timeout_s=0.15))
+        search(tree, Query("query", timeout_s=0.6))
     assert clock.took < SOON_S
 
 
@@ -116,7 +116,7 @@ def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
 ) -> None:
     with Clock() as clock:
         result = search(
-            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.15)
+            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.6)
         )
     assert clock.took < SOON_S
     assert node_ids(result.hits) == ["b"]
@@ -129,7 +129,7 @@ def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
 ) -> None:
     late = Leg("late", hanging(), timeout_s=60)
     with Clock() as clock:
-        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.15))
+        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.6))
     assert clock.took < SOON_S
     assert result.degraded[0].reason.endswith("did not answer within the time of the query")
 
