@@ -7,6 +7,7 @@ import pytest
 
 from tests.clients import SkipWithoutClient
 from tests.quick import SlowTests
+from tests.servers import neo4j
 from tests.servers.given import given_hosts
 from tests.servers.once import share_servers
 
@@ -30,6 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hosts:
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    modules = {getattr(item, "module", None) for item in session.items}
+    if (
+        any(hasattr(each, "neo4j_url") for each in modules)
+        and not session.config.option.collectonly
+    ):
+        neo4j.prefetch()
 
 
 @pytest.hookimpl(optionalhook=True)
