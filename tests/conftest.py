@@ -35,10 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     modules = {getattr(item, "module", None) for item in session.items}
-    if (
-        any(hasattr(each, "neo4j_url") for each in modules)
-        and not session.config.option.collectonly
-    ):
+    chosen = any(hasattr(module, "neo4j_url") for module in modules)
+    if chosen and not session.config.option.collectonly:
         neo4j.prefetch()
 
 
