@@ -28,4 +28,4 @@ class Files(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 @cache
 def _scope(file: Path) -> str:
-    return _EXCLUSIVE if _EXCLUSIVE in file.read_text() else str(file)
+    return _EXCLUSIVE if _EXCLUSIVE in file.read_text(encoding="utf-8") else str(file)
