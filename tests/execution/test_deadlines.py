@@ -25,6 +25,7 @@ from llama_retrieval_ext.testing.fakes import (
     FakeRetriever,
     HangingRetriever,
 )
+from tests.patience import unless_stalled
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -91,6 +92,7 @@ def test_a_leg_that_is_in_time_is_kept(fused: Composite, search: Search) -> None
     assert result.degraded == ()
 
 
+@unless_stalled  # a level keeps 0.05 s at most for itself
 def test_the_time_of_a_query_bounds_a_tree_of_composites(
     fused: Composite, search_anywhere: Search, hanging: Hanging
 ) -> None:
@@ -111,6 +113,7 @@ def test_the_time_of_a_query_holds_where_every_leg_hangs(
     assert clock.took < SOON_S
 
 
+@unless_stalled
 def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
@@ -124,6 +127,7 @@ def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
 
 
+@unless_stalled
 def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
@@ -174,6 +178,7 @@ def test_nothing_more_is_called_when_the_time_is_over() -> None:
     assert not called.wait(0.05)
 
 
+@unless_stalled
 def test_the_time_of_a_query_reaches_through_a_foreign_composite(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
