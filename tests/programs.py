@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import get_temp_dir
 from typing import Self
 
-_TIMEOUT_S = 100
+_TIMEOUT_S = 200
 get_temp_dir()  # as long as this process; tests may have a folder for temporary files that goes
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(

@@ -68,7 +68,7 @@ def late(name: str, delay_s: float, *, error: Exception | None = None) -> FixedR
 
 
 def two_legs() -> Retriever:
-    return (late("a", 0.0) | late("b", 0.04)) >> RRF()
+    return (late("a", 0.0) | late("b", 0.1)) >> RRF()
 
 
 STEPS = [["a"], ["a", "b"], ["a", "b"]]
