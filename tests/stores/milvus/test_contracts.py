@@ -76,12 +76,6 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(in_process, embed_model=MODEL)
 
 
-class TestVectorRetrieverOverAServer(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, on_server: MilvusBackend) -> Retriever:
-        return VectorRetriever(on_server, embed_model=MODEL)
-
-
 class TestHybridRetrieverOverAServer(RetrieverContract):
     @pytest.fixture
     def retriever(self, on_server: MilvusBackend) -> Retriever:
