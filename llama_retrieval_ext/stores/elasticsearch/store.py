@@ -30,11 +30,10 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -189,7 +188,7 @@ class ElasticsearchVectorStore(EngineStore):
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         query = compile_target(target)
-        return self.call(lambda: matching_nodes(self._index, query, order=target.node_ids))
+        return self.call(lambda: matching_nodes(self._index, query))
 
     def _count(self, target: Target) -> Call[int]:
         query = compile_target(target)
@@ -199,7 +198,7 @@ class ElasticsearchVectorStore(EngineStore):
         return self.call(self._index.drop)
 
 
-class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
+class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
     """Vector and keyword search of an `ElasticsearchVectorStore`, in one request.
 
     The rarity of a term is measured on the whole index, not on what a scope can see: a tenant's
@@ -227,16 +226,3 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )
-
-    @property
-    def searcher(self) -> ElasticsearchSearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
-        """Return the call that carries out requests."""
-        return self.store.call(steps)
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
-        return {"engine": self.engine, **self.store.describe()}

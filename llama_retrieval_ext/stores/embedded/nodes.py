@@ -52,19 +52,8 @@ _DELETION: Final = 1024
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
-    """Add nodes, or replace those with the same id; of several with one id the last counts.
-
-    All are validated first, then they are written in batches.
-
-    Args:
-        directory: Of the store.
-        nodes: Each with its embedding.
-        min_free: Bytes that must be left on the disk.
-    """
-    unique = list({node.node_id: node for node in nodes}.values())
-    if not unique:
-        return
-    batches = prepare_batches(unique, size=BATCH, config=directory.config, where=directory.path)
+    """Validate all nodes, then write them in batches; leave `min_free` bytes on the disk."""
+    batches = prepare_batches(nodes, size=BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -113,26 +102,18 @@ def _written_bytes(batch: Batch) -> int:
 _PAGE: Final = 1024
 
 
-def matching_nodes(
-    shard: EdgeShard, clause: Clause | None, *, order: Sequence[str] | None
-) -> list[BaseNode]:
-    """Return the nodes that match, with embeddings: in the order of ids, or by ascending id."""
-    nodes: dict[str, BaseNode] = {}
+def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
+    """Return the nodes that match, with embeddings."""
+    nodes: list[BaseNode] = []
     offset, filter_ = None, filter_of(clause)
     while True:
         request = ScrollRequest(
-            offset=offset,
-            limit=_PAGE,
-            filter=filter_,
-            with_payload=True,
-            with_vector=[DENSE],
+            offset=offset, limit=_PAGE, filter=filter_, with_payload=True, with_vector=[DENSE]
         )
         records, offset = shard.scroll(request)
-        nodes |= {node.node_id: node for node in map(_node, records)}
+        nodes += map(_node, records)
         if offset is None:
-            break
-    ids = sorted(nodes) if order is None else dict.fromkeys(order)
-    return [nodes[node_id] for node_id in ids if node_id in nodes]
+            return nodes
 
 
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
+from uuid import UUID
 
 from qdrant_edge import (
     EdgeShard,
@@ -10,12 +11,15 @@ from qdrant_edge import (
     Filter,
     Formula,
     Fusion,
+    HasIdCondition,
     IdfParams,
     Prefetch,
     Query,
     QueryBatchRequest,
     QueryRequest,
+    Record,
     ScoredPoint,
+    ScrollRequest,
     SearchParams,
     SparseVector,
 )
@@ -34,7 +38,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    stored_candidate,
 )
 from llama_retrieval_ext.stores.qdrant_common.config import Recipe, recipe_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
@@ -42,6 +45,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import NODE, query_weights
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
+_SMALL_LIMIT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +64,23 @@ class PointSearch(NativeSearch):
     params: SearchParams | None = None
     legs: tuple["PointSearch", ...] = ()
 
-    def request(self, limit: int, *, count: int, with_payload: bool) -> QueryRequest:
-        """Return the request for the best ``limit`` points of a shard that has ``count``."""
+    def request(self, limit: int, most: int, *, with_payload: bool) -> QueryRequest:
+        """Return the request for the best ``limit`` points, from ``most`` of each leg."""
         return QueryRequest(
             limit=limit,
             query=self.query,
-            prefetches=[leg.prefetch(count) for leg in self.legs] or None,
+            prefetches=[leg.prefetch(most) for leg in self.legs] or None,
             filter=self.filter,
             params=self.params,
             with_payload=[NODE] if with_payload else False,
         )
 
-    def prefetch(self, count: int) -> Prefetch:
+    def prefetch(self, most: int) -> Prefetch:
         """Return this search as a leg of a fusion."""
         if not isinstance(self.query, Query):
             raise TypeError(f"a leg is a search, not {self.query!r}")
         return Prefetch(
-            min(self.top_k, count), query=self.query, params=self.params, filter=self.filter
+            min(self.top_k, most), query=self.query, params=self.params, filter=self.filter
         )
 
 
@@ -88,6 +92,7 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
     """
 
     few_hits: ClassVar[int] = 0  # another request costs less than the nodes of hits that are cut
+    nodes_last: ClassVar[bool] = True
     has_mmr: ClassVar[bool] = True
 
     def __init__(self, directory: StoreDirectory) -> None:
@@ -150,11 +155,9 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         """Send searches in one request."""
 
         def send(shard: EdgeShard) -> list[list[ScoredPoint]]:
-            count = shard.info().points_count  # the engine allocates memory for the whole limit
+            most = _most_points(shard, searches, limits)
             requests = [
-                search.request(
-                    min(limit, count + search.spare), count=count, with_payload=with_nodes
-                )
+                search.request(min(limit, most + search.spare), most, with_payload=with_nodes)
                 for search, limit in zip(searches, limits, strict=True)
             ]
             if len(requests) == 1:
@@ -164,13 +167,33 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         pages: list[list[ScoredPoint]] = yield send
         return pages
 
-    def raw_score(self, hit: ScoredPoint) -> float:
-        """Return the engine's score."""
-        return hit.score
+    def raw_scores(self, hits: Sequence[ScoredPoint]) -> list[float]:
+        """Return the engine's scores."""
+        return [hit.score for hit in hits]
 
     def candidate(self, hit: ScoredPoint, score: float) -> Candidate:
         """Return the candidate of a point."""
-        return stored_candidate((hit.payload or {})[NODE], score)
+        return Candidate.stored((hit.payload or {})[NODE], score)
+
+    def key(self, hit: ScoredPoint) -> str:
+        """Return the id of the point, which takes less long to read than its payload."""
+        return hit.id.hex  # type: ignore[union-attr]  # this package's points have UUIDs
+
+    def texts(self, keys: Sequence[str], request: EngineRequest[Clause]) -> Steps[dict[str, str]]:
+        """Return stored nodes by the id of their point."""
+        ids: list[int | UUID | str] = [UUID(key) for key in keys]
+        condition = filter_of(request.filter)
+
+        def read(shard: EdgeShard) -> list[Record]:
+            if condition is None:
+                return shard.retrieve(ids, with_payload=[NODE], with_vector=False)
+            both = Filter(must=[HasIdCondition(set(ids)), condition])
+            return shard.scroll(
+                ScrollRequest(limit=len(ids), filter=both, with_payload=[NODE], with_vector=False)
+            )[0]
+
+        records: list[Record] = yield read
+        return {record.id.hex: (record.payload or {})[NODE] for record in records}  # type: ignore[union-attr]  # UUIDs
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; again if another thread has replaced it meanwhile."""
@@ -199,6 +222,12 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
 
         nothing: list[Candidate] = []
         return self.if_exists(steps, empty=nothing)
+
+
+def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
+    """Return how many hits there can be; the engine allocates memory for a whole limit."""
+    limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
+    return limit if limit <= _SMALL_LIMIT else shard.info().points_count
 
 
 def _fusion(recipe: Recipe) -> NativeFusionQuery:

@@ -25,9 +25,8 @@ from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -172,11 +171,9 @@ class EmbeddedVectorStore(EngineStore):
         return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause, order = clause_for(target), target.node_ids
+        clause = clause_for(target)
         return Call(
-            lambda: self._directory.read(
-                lambda shard: matching_nodes(shard, clause, order=order), empty=[]
-            )
+            lambda: self._directory.read(lambda shard: matching_nodes(shard, clause), empty=[])
         )
 
     def _count(self, target: Target) -> Call[int]:
@@ -204,7 +201,7 @@ def _features(distance: Distance) -> EngineFeatures:
     )
 
 
-class EmbeddedBackend(EngineBackend[EmbeddedVectorStore]):
+class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
     """Vector and keyword search of an `EmbeddedVectorStore`, in one request.
 
     Args:
@@ -225,12 +222,3 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore]):
     def features(self) -> EngineFeatures:
         """Everything but async: the engine blocks, for milliseconds."""
         return _features(self.store.distance)
-
-    @property
-    def searcher(self) -> EmbeddedSearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration."""
-        return {"engine": self.engine, **self.store.describe()}

@@ -102,6 +102,7 @@ _TEXT_NODE = SHAPES["TextNode"]
 _KINDS = {str(kind.value): kind for kind in NodeRelationship}
 _TYPES: dict[str, str] = {str(kind.value): kind for kind in ObjectType}
 _ID_FIRST = '{"id_":"'
+_ID_START = len(_ID_FIRST)
 _JSON = json.JSONDecoder()
 # In place of the metadata of a related node that is this node's own, as splitters make them.
 _OWN = 1
@@ -146,8 +147,8 @@ def node_id_in(text: str) -> str:
     """Return the id of the node that `node_to_text` wrote, without making the node."""
     # The id is the first field of every node; reading on would cost as much as all of it.
     if text.startswith(_ID_FIRST):
-        node_id, _ = _JSON.raw_decode(text, len(_ID_FIRST) - 1)
-        return str(node_id)
+        node_id = text[_ID_START : text.index('"', _ID_START)]
+        return node_id if "\\" not in node_id else str(_JSON.raw_decode(text, _ID_START - 1)[0])
     return node_from_text(text).node_id
 
 

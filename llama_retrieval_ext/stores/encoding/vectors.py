@@ -29,7 +29,7 @@ class ScoreRange:
 
 def cosine_score(score: float) -> float:
     """Return a cosine within its range: single precision oversteps it by some 1e-7."""
-    return min(1.0, max(-1.0, score))
+    return score if -1.0 <= score <= 1.0 else min(1.0, max(-1.0, score))
 
 
 def negated(distance: float) -> float:

@@ -1,6 +1,6 @@
 """`Backend`: the adapter around a LlamaIndex vector store that retrievers send searches to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -10,48 +10,72 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Filter
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import Contribution
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 
 class Candidate:
-    """A node that a backend found, and its raw score; higher is better.
+    """A node that a backend found, and its score; higher is better.
 
-    Most candidates of a fusion are dropped, so a backend may pass a function that makes the node
-    in place of the node.
+    Most candidates of a fusion are dropped, so a backend may pass what the node is made of.
 
     Attributes:
         node_id: The node's id.
-        score: As the backend declares it in its features.
+        score: As the backend declares it in its features, or that of a fusion.
+        contributions: What each search gave to the score of a fusion.
     """
 
-    __slots__ = ("_node", "node_id", "score")
+    __slots__ = ("_node", "contributions", "node_id", "score")
 
     def __init__(self, node: BaseNode, score: float) -> None:
         self.node_id = node.node_id
         self.score = score
-        self._node: BaseNode | Callable[[], BaseNode] = node
+        self.contributions: tuple[Contribution, ...] = ()
+        self._node: BaseNode | str | Callable[[], BaseNode] = node
 
     @classmethod
-    def later(cls, node_id: str, score: float, make: Callable[[], BaseNode]) -> Self:
-        """Return a candidate whose node is made on first access."""
+    def later(
+        cls,
+        node_id: str,
+        score: float,
+        node: BaseNode | str | Callable[[], BaseNode],
+        contributions: tuple[Contribution, ...] = (),
+    ) -> Self:
+        """Return a candidate whose node is made on first access.
+
+        Args:
+            node_id: The node's id.
+            score: The score.
+            node: What `node_to_text` wrote, or a function that makes the node.
+            contributions: What each search gave to the score.
+        """
         found = cls.__new__(cls)
-        found.node_id, found.score = node_id, score
-        found._node = make  # noqa: SLF001 - of its own class
+        found.node_id, found.score, found.contributions = node_id, score, contributions
+        found._node = node  # noqa: SLF001 - of its own class
         return found
 
-    def rescored(self, score: float) -> "Candidate":
+    @classmethod
+    def stored(cls, text: str, score: float, contributions: tuple[Contribution, ...] = ()) -> Self:
+        """Return the candidate of a node that is stored as text."""
+        return cls.later(node_id_in(text), score, text, contributions)
+
+    def rescored(self, score: float, contributions: tuple[Contribution, ...] = ()) -> "Candidate":
         """Return the same node with another score."""
-        return Candidate.later(self.node_id, score, lambda: self.node)
+        return Candidate.later(self.node_id, score, self._node, contributions)
 
     @property
     def node(self) -> BaseNode:
         """The node."""
-        if not isinstance(self._node, BaseNode):
-            self._node = self._node()
-        return self._node
+        node = self._node
+        if isinstance(node, str):
+            node = self._node = node_from_text(node)
+        elif not isinstance(node, BaseNode):
+            node = self._node = node()
+        return node
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Candidate):
@@ -63,6 +87,11 @@ class Candidate:
 
     def __repr__(self) -> str:
         return f"Candidate({self.node_id!r}, {self.score})"
+
+
+def ordered_candidates(found: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates best first, equal scores by node id."""
+    return sorted(found, key=lambda each: (-each.score, each.node_id))
 
 
 EVERY_OPERATOR: Final = frozenset(FilterOperator)
@@ -130,8 +159,8 @@ class KeywordQuery:
 
 
 EngineQuery: TypeAlias = VectorQuery | KeywordQuery
-# Chooses node ids from the rankings of a vector and a keyword search.
-Choose: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], Sequence[str]]
+# Fuses the rankings of a vector and a keyword search; see `Backend.hybrid`.
+Choose: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], Sequence[FusedId]]
 
 
 def hybrid_queries(
@@ -213,12 +242,13 @@ class Backend(Protocol):
         Args:
             vector: The vector search.
             keyword: The keyword search.
-            choose: Returns ids from both rankings, in the order of the result; must be fast.
-            top_k: How many it chooses at most.
+            choose: Returns the best of both rankings, best first, and all that tie with the last
+                of them; must be fast. It is called with node ids, or with keys that stand for them.
+            top_k: How many candidates to return at most.
 
         Returns:
-            In the order chosen, each with a score of either search; nodes that were deleted
-            meanwhile are left out.
+            Best first, equal scores by node id, each with the score and the contributions that
+            were chosen; nodes that were deleted meanwhile are left out.
 
         Raises:
             UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
@@ -280,11 +310,14 @@ class UnbatchedSearches:
 
 
 def chosen_candidates(
-    choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate]
+    choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate], *, top_k: int
 ) -> list[Candidate]:
     """Return the candidates that a function chooses from two rankings, in its order."""
     by_id = {each.node_id: each for each in (*sharing, *near)}
-    return [by_id[node_id] for node_id in choose(scored_ids(near), scored_ids(sharing))]
+    return [
+        by_id[node_id].rescored(score, contributions)
+        for node_id, score, contributions in choose(scored_ids(near), scored_ids(sharing))[:top_k]
+    ]
 
 
 def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:

@@ -17,10 +17,10 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
-from llama_retrieval_ext.stores.engine.search import AnySearch
+from llama_retrieval_ext.stores.engine.search import AnySearch, EngineBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -148,13 +148,13 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             InvalidFilterError: The filters cannot mean anything.
         """
-        return self._read(Target(node_ids, filters=filters)).function()
+        return self._nodes(node_ids, filters).function()
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         """`get_nodes`, without blocking the event loop."""
-        return await _answer(self._read(Target(node_ids, filters=filters)))
+        return await _answer(self._nodes(node_ids, filters))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Count the nodes, or those that satisfy filters.
@@ -245,7 +245,19 @@ class EngineStore(BasePydanticVectorStore):
         self, nodes: Sequence[BaseNode], options: Mapping[str, object]
     ) -> Call[list[str]]:
         _refuse(options, "add")
-        return self._add(nodes).then(lambda _: [node.node_id for node in nodes])
+        ids = [node.node_id for node in nodes]
+        unique = list({node.node_id: node for node in nodes}.values())
+        return self._add(unique).then(lambda _: ids) if unique else Call(lambda: ids)
+
+    def _nodes(
+        self, node_ids: list[str] | None, filters: MetadataFilters | None
+    ) -> Call[list[BaseNode]]:
+        def in_order(found: list[BaseNode]) -> list[BaseNode]:
+            nodes = {node.node_id: node for node in found}
+            ids = sorted(nodes) if node_ids is None else dict.fromkeys(node_ids)
+            return [nodes[node_id] for node_id in ids if node_id in nodes]
+
+        return self._read(Target(node_ids, filters=filters)).then(in_order)
 
     @property
     @abstractmethod
@@ -258,7 +270,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        """Add nodes; of several with the same id the last counts."""
+        """Add nodes, at least one, or replace those with the same ids."""
 
     @abstractmethod
     def _delete(self, target: Target) -> Call[None]:
@@ -266,7 +278,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        """Return the selected nodes with embeddings: in the order of its ids, or by node id."""
+        """Return the selected nodes with embeddings, in any order."""
 
     @abstractmethod
     def _count(self, target: Target) -> Call[int]:
@@ -292,6 +304,30 @@ class EngineStore(BasePydanticVectorStore):
     def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = QueryModes(self.title, self.searcher, self._compile_target)
         return self.call(modes.steps(query, options))
+
+
+S = TypeVar("S", bound=EngineStore)
+
+
+class StoreBackend(EngineBackend[S]):
+    """The backend of a store of this package."""
+
+    @property
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+        return self.store.searcher
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        return self.store.call(steps)
+
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        """Return one ranking a query, from as few requests as the engine can."""
+        return self._rankings(queries)
+
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
+        return {"engine": self.engine, **self.store.describe()}
 
 
 async def _answer(call: Call[T]) -> T:

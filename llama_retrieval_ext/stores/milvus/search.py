@@ -21,7 +21,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    stored_candidate,
 )
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
@@ -220,13 +219,13 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         pages = client.hybrid_search(self._collection.name, legs, ranker, limit=limit, **options)
         return list(pages[0])
 
-    def raw_score(self, hit: Hit) -> float:
-        """Return Milvus's score, which it calls a distance."""
-        return float(hit["distance"])
+    def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
+        """Return Milvus's scores, which it calls distances."""
+        return [float(hit["distance"]) for hit in hits]
 
     def candidate(self, hit: Hit, score: float) -> Candidate:
         """Return the candidate of a hit."""
-        return stored_candidate(hit["entity"][NODE], score)
+        return Candidate.stored(hit["entity"][NODE], score)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps with the client; again if the collection had to be loaded."""

@@ -10,10 +10,9 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import NodeWriter, count_matching, matching_nodes
@@ -154,9 +153,7 @@ class MilvusStore(EngineStore):
         return Call(lambda: self._writer.delete(compile_target(target)))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        return Call(
-            lambda: matching_nodes(self._collection, compile_target(target), order=target.node_ids)
-        )
+        return Call(lambda: matching_nodes(self._collection, compile_target(target)))
 
     def _count(self, target: Target) -> Call[int]:
         return Call(lambda: count_matching(self._collection, compile_target(target)))
@@ -165,7 +162,7 @@ class MilvusStore(EngineStore):
         return Call(self._collection.drop)
 
 
-class MilvusBackend(EngineBackend[MilvusStore]):
+class MilvusBackend(StoreBackend[MilvusStore]):
     """Vector and keyword search of a `MilvusStore`, and Milvus's fusion of both.
 
     There is no request for both that keeps their scores: ``hybrid_search`` returns fused scores
@@ -189,12 +186,3 @@ class MilvusBackend(EngineBackend[MilvusStore]):
             most_hits=MAX_HITS,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
         )
-
-    @property
-    def searcher(self) -> MilvusSearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
-        return {"engine": self.engine, **self.store.describe()}

@@ -1,6 +1,6 @@
 """The adapter of LlamaIndex's `QdrantVectorStore`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Final, TypeVar
@@ -27,8 +27,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.collection import Version, server_version
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
@@ -276,19 +275,13 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         """Return the call that runs steps."""
         return self._source.connection.call(steps)
 
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        """Return one ranking a query; keyword queries match sparse vectors.
-
-        Raises:
-            UnsupportedModeError: The store has no sparse vectors for keyword queries.
-            UnsupportedFilterError: A condition cannot be exact on LlamaIndex's payload.
-        """
-        if not self._source.has_keywords and any(isinstance(q, KeywordQuery) for q in queries):
+    def check(self, query: EngineQuery) -> None:
+        """Raise if the store has no sparse vectors for a keyword query."""
+        if isinstance(query, KeywordQuery) and not self._source.has_keywords:
             raise UnsupportedModeError(
                 f"{self._source.where} has no sparse vectors to search for keywords; make it with "
                 "enable_hybrid=True and a new collection, or open a store by URL"
             )
-        return super().batch(queries)
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""

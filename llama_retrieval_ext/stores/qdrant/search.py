@@ -16,7 +16,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    stored_candidate,
 )
 from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
@@ -127,9 +126,9 @@ class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
         )
         return [page.points for page in pages]
 
-    def raw_score(self, hit: models.ScoredPoint) -> float:
-        """Return the engine's score."""
-        return hit.score
+    def raw_scores(self, hits: Sequence[models.ScoredPoint]) -> list[float]:
+        """Return the engine's scores."""
+        return [hit.score for hit in hits]
 
     def first_limit(self, search: PointSearch) -> int:
         """How many points to request at first."""
@@ -137,9 +136,9 @@ class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
 
     def scores(self, search: PointSearch, hits: Sequence[models.ScoredPoint]) -> list[float]:
         """Return scores, those that differ by noise made equal."""
-        scores = [search.score(hit.score) for hit in hits]
+        scores = super().scores(search, hits)
         # Fused scores may all be near to 0, and close together without being equal.
-        return levelled(scores, grain=0.0 if search.legs else self._grain)
+        return levelled(scores, grain=self._grain) if self._grain and not search.legs else scores
 
 
 def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
@@ -232,7 +231,7 @@ class CollectionSearch(QdrantSearch):
 
     def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
         """Return the candidate of a point."""
-        return stored_candidate((hit.payload or {})[NODE], score)
+        return Candidate.stored((hit.payload or {})[NODE], score)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps; return `empty` if the collection does not exist."""

@@ -14,10 +14,9 @@ from llama_retrieval_ext.execution.plan import Call, Steps
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant.client import Connection, connect
 from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
 from llama_retrieval_ext.stores.qdrant.nodes import (
@@ -195,9 +194,7 @@ class QdrantStore(EngineStore):
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         clause, name = self._compile_target(target), self._collection.name
         nothing: list[BaseNode] = []
-        return self._call(
-            lambda: matching_nodes(name, clause, order=target.node_ids), empty=nothing
-        )
+        return self._call(lambda: matching_nodes(name, clause), empty=nothing)
 
     def _count(self, target: Target) -> Call[int]:
         clause, name = self._compile_target(target), self._collection.name
@@ -230,7 +227,7 @@ def _features(distance: Distance, version: Version, *, real_async: bool) -> Engi
     )
 
 
-class QdrantBackend(EngineBackend[QdrantStore]):
+class QdrantBackend(StoreBackend[QdrantStore]):
     """Vector and keyword search of a `QdrantStore`, in one request.
 
     Servers before 1.19 measure the rarity of terms on the whole collection, not on the scope.
@@ -254,16 +251,3 @@ class QdrantBackend(EngineBackend[QdrantStore]):
         """Everything; async only on a server, as local mode computes in this process."""
         store = self.store
         return _features(store.distance, store.version, real_async=store.connection.real_async)
-
-    @property
-    def searcher(self) -> CollectionSearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        return self.store.call(steps)
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration."""
-        return {"engine": self.engine, **self.store.describe()}
