@@ -4,12 +4,14 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from typing import Final
 
 from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import Session, call, current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
     Candidate,
@@ -21,6 +23,8 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 
 _logger = logging.getLogger(__name__)
+# What a hit's fields hold unless a search sets them; to validate each would double its time.
+_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
 
 def search(backend: Backend, query: EngineQuery) -> Plan[list[Candidate]]:
@@ -139,17 +143,20 @@ def checked_hits(
         ScopeViolationError: A hit violates the condition, and is not to be dropped.
     """
     hits = [
-        with_origin(
-            Hit(
-                node=each.node,
-                score=each.score,
-                source=source,
-                contributions=each.contributions,
-            ),
-            origin,
+        assembled(
+            Hit,
+            {
+                **_HIT,
+                "node": each.node,
+                "score": each.score,
+                "source": source,
+                "contributions": each.contributions,
+            },
         )
         for each in found
     ]
+    for hit in hits:
+        with_origin(hit, origin)
     if condition is None:
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]

@@ -73,6 +73,7 @@ class EmbeddedVectorStore(EngineStore):
     min_free_bytes: int = MIN_FREE_BYTES
 
     _opened: Opened = PrivateAttr()
+    _searcher: EmbeddedSearch = PrivateAttr()
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
     def __init__(
@@ -92,6 +93,7 @@ class EmbeddedVectorStore(EngineStore):
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
         self._opened = registry.acquire(path, ConfigRequest(tokenizer, distance, dim))
+        self._searcher = EmbeddedSearch(self._opened.directory)
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
 
@@ -103,7 +105,9 @@ class EmbeddedVectorStore(EngineStore):
     @property
     def searcher(self) -> EmbeddedSearch:
         """The engine's searches."""
-        return EmbeddedSearch(self._directory)
+        if not self._closer.alive:
+            raise self._closed
+        return self._searcher
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Shorten the engine's log; `add` is already durable."""

@@ -61,7 +61,10 @@ class Candidate:
     @classmethod
     def stored(cls, text: str, score: float, contributions: tuple[Contribution, ...] = ()) -> Self:
         """Return the candidate of a node that is stored as text."""
-        return cls.later(node_id_in(text), score, text, contributions)
+        found = cls.__new__(cls)
+        found.node_id, found.score, found.contributions = node_id_in(text), score, contributions
+        found._node = text  # noqa: SLF001 - of its own class
+        return found
 
     def rescored(self, score: float, contributions: tuple[Contribution, ...] = ()) -> "Candidate":
         """Return the same node with another score."""

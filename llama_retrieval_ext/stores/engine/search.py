@@ -38,7 +38,9 @@ B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
 # With more hits of equal scores, reading them one by one costs more than all nodes at once.
-_MANY_TIES: Final = 64
+_MANY_TIES: Final = 24
+# Where one hybrid search had so many, the next ones will: so many of them get all nodes at once.
+_SKIPS: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     keys_are_ids: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
+    _skips = 0
 
     @abstractmethod
     def compile(self, condition: Condition) -> F:
@@ -189,9 +192,12 @@ class EngineSearch(ABC, Generic[F, S, H]):
         """Return the candidates that `choose` takes from two requests; see `Backend.hybrid`."""
         nothing: list[Candidate] = []
         # All nodes come with the hits, if at least half of them may be chosen.
-        chosen = (
-            self._chosen_by_key if self.nodes_last and 2 * top_k <= near.top_k else self._chosen
-        )
+        chosen = self._chosen
+        if self.nodes_last and 2 * top_k <= near.top_k:
+            if self._skips:
+                self._skips -= 1
+            else:
+                chosen = self._chosen_by_key
         return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
 
     def fused(
@@ -293,6 +299,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         if len(tied) > _MANY_TIES:
+            self._skips = _SKIPS
             return (yield from self._chosen(requests, choose, top_k))
         texts = (yield from self.texts(tied, requests[0])) if tied else {}
         near, sharing = (
