@@ -70,6 +70,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
     most_hits: ClassVar[int] = WINDOW
 
     def __init__(self, store: ElasticsearchStore) -> None:
+        super().__init__()
         self._index = store.index_name
         self._text_field = store.text_field
         self._vector_field = store.vector_field

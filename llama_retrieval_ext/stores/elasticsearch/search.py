@@ -139,6 +139,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, index: Index) -> None:
+        super().__init__()
         self._index = index
 
     def compile(self, condition: Condition) -> Json:

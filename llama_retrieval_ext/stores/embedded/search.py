@@ -96,6 +96,7 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
     has_mmr: ClassVar[bool] = True
 
     def __init__(self, directory: StoreDirectory) -> None:
+        super().__init__()
         self._directory = directory
 
     def compile(self, condition: Condition) -> Clause:

@@ -38,9 +38,9 @@ B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
 # With more hits of equal scores, reading them one by one costs more than all nodes at once.
-_MANY_TIES: Final = 24
-# Where one hybrid search had so many, the next ones will: so many of them get all nodes at once.
-_SKIPS: Final = 31
+_MANY_TIES: Final = 200
+# Keys whose node ids are kept, some 200 bytes each.
+_MOST_NAMES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,10 @@ class EngineSearch(ABC, Generic[F, S, H]):
     keys_are_ids: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
-    _skips = 0
+
+    def __init__(self) -> None:
+        # Node ids by key, as far as equal scores made them necessary.
+        self._names: dict[str, str] = {}
 
     @abstractmethod
     def compile(self, condition: Condition) -> F:
@@ -192,12 +195,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         """Return the candidates that `choose` takes from two requests; see `Backend.hybrid`."""
         nothing: list[Candidate] = []
         # All nodes come with the hits, if at least half of them may be chosen.
-        chosen = self._chosen
-        if self.nodes_last and 2 * top_k <= near.top_k:
-            if self._skips:
-                self._skips -= 1
-            else:
-                chosen = self._chosen_by_key
+        by_key = self.nodes_last and 2 * top_k <= near.top_k
+        chosen = self._chosen_by_key if by_key else self._chosen
         return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
 
     def fused(
@@ -298,13 +297,14 @@ class EngineSearch(ABC, Generic[F, S, H]):
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
-        if len(tied) > _MANY_TIES:
-            self._skips = _SKIPS
+        unknown = [key for key in tied if key not in self._names]
+        if len(unknown) > _MANY_TIES:
             return (yield from self._chosen(requests, choose, top_k))
-        texts = (yield from self.texts(tied, requests[0])) if tied else {}
+        texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
+        self._note_names(texts)
         near, sharing = (
-            _in_order(leg, texts)[: search.top_k] if search is not None else leg
-            for leg, search in zip(legs, searches, strict=True)
+            self._in_order(leg)[: request.top_k]
+            for leg, request in zip(legs, requests, strict=True)
         )
         best = choose(near, sharing)
         missing = [each.node_id for each in best if each.node_id not in texts]
@@ -315,6 +315,19 @@ class EngineSearch(ABC, Generic[F, S, H]):
             if key in texts
         ]
         return ordered_candidates(found)[:top_k]
+
+    def _note_names(self, texts: Mapping[str, str]) -> None:
+        """Keep the node ids of keys, which never change."""
+        if len(self._names) + len(texts) > _MOST_NAMES:
+            self._names = {}
+        self._names.update((key, node_id_in(text)) for key, text in texts.items())
+
+    def _in_order(self, leg: list[ScoredId]) -> list[ScoredId]:
+        """Return keys with scores, best first, equal scores by node id as far as it is known."""
+        if not has_ties([score for _, score in leg]):
+            return leg
+        name = self._names.get
+        return sorted(leg, key=lambda each: (-each[1], name(each[0], each[0])))
 
     def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
         pairs = zip(map(self.key, hits), scores, strict=True)
@@ -344,16 +357,6 @@ def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
     """Return the keys whose score others of the leg have, too."""
     counts = Counter(map(itemgetter(1), leg))
     return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
-
-
-def _in_order(leg: list[ScoredId], texts: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id as far as nodes were read."""
-
-    def rank(scored: ScoredId) -> tuple[float, str]:
-        key, score = scored
-        return -score, node_id_in(texts[key]) if key in texts else key
-
-    return sorted(leg, key=rank) if has_ties([score for _, score in leg]) else leg
 
 
 class EngineBackend(ABC, Generic[B]):

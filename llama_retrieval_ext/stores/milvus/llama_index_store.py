@@ -75,6 +75,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
     most_hits: ClassVar[int] = MAX_HITS
 
     def __init__(self, store: MilvusVectorStore) -> None:
+        super().__init__()
         self._store = store
         self._columns: Mapping[str, Mapping[str, Any]] | None = None
         self._metric: str | None = None

@@ -84,6 +84,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, collection: MilvusCollection) -> None:
+        super().__init__()
         self._collection = collection
 
     @property

@@ -87,6 +87,7 @@ class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
     """
 
     def __init__(self, name: str, connection: Connection, payload: bool | list[str]) -> None:  # noqa: FBT001 - the client's word for it
+        super().__init__()
         self._name = name
         self._payload = payload
         # In local mode a request costs the same whatever its limit, and keyword scores often tie.
