@@ -9,9 +9,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import call, current_context, note_legs, step
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse

@@ -47,14 +47,6 @@ def search_hybrid(
     """Return the chosen candidates of two queries, prefetched or from one request.
 
     None where there is no such request; see `Backend.hybrid`.
-
-    Args:
-        backend: What is searched.
-        vector: The vector query.
-        keyword: The keyword query.
-        choose: Fuses both rankings.
-        top_k: How many candidates to return at most.
-        by_key: Whether `choose` does with keys in place of node ids.
     """
     known = prefetched_candidates(backend, [vector, keyword])
     if known is None and by_key:
@@ -90,12 +82,7 @@ def prefetch_searches(backend: Backend, queries: Sequence[EngineQuery]) -> Plan[
 def prefetched_candidates(
     backend: Backend, queries: Sequence[EngineQuery]
 ) -> list[list[Candidate]] | None:
-    """Return the prefetched candidates of queries; None unless all of them were prefetched.
-
-    Raises:
-        StoreUnavailableError: The prefetch could not reach the store; raised once, so that a retry
-            contacts it again.
-    """
+    """Return the prefetched candidates of queries; None unless all of them were prefetched."""
     session = current_context().session
     if session.unreached:
         _check_reached(backend, queries, session)

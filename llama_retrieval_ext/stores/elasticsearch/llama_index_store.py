@@ -61,11 +61,7 @@ class PrefilteredSearch(FilteredSearch):
 
 
 class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json]):
-    """Searches of such an index by one caller; its steps are requests.
-
-    Args:
-        store: The store that made the index; it is not searched itself.
-    """
+    """Searches of such an index by one caller; its steps are requests."""
 
     most_hits: ClassVar[int] = WINDOW
 
@@ -180,11 +176,6 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
     strings beside lists) is evaluated here, among the best 10,000 nodes. If these are too few, the
     query is refused. Keyword search depends on the analyser of the text field, which cuts Chinese
     into single characters.
-
-    Args:
-        store: The store; its client shows where the server is, and is not used.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "elasticsearch"

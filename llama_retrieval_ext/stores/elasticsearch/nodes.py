@@ -220,13 +220,7 @@ def _batches(actions: Sequence[_Action]) -> Iterator[list[_Action]]:
 
 
 def _write(index: Index, batch: Sequence[_Action], tolerated: Mapping[int, bool]) -> Requests[bool]:
-    """Write a batch; return whether a part of it has to be repeated.
-
-    Args:
-        index: The index.
-        batch: The actions.
-        tolerated: Statuses that are no error, and whether each means to repeat.
-    """
+    """Write a batch; return whether a part of it has to be repeated."""
     lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
     answer = yield lines_request(index.name, "_bulk", lines=lines)
     repeat = False

@@ -28,23 +28,7 @@ def open_elasticsearch(
     distance: Distance | None = None,
     store_params: Mapping[str, Any] | None = None,
 ) -> ElasticsearchVectorStore:
-    """Open the store that a URL names.
-
-    Args:
-        url: ``elasticsearch://host:9200/index``, or ``elasticsearchs://`` for TLS. Credentials are
-            named by the environment variables that hold them, ``?api_key_env=NAME`` or
-            ``?user_env=NAME&password_env=NAME``; there are ``ca_certs`` (a file) and ``timeout_s``,
-            too.
-        tokenizer: See `ElasticsearchVectorStore`, as for the others.
-        dim: Dimension of the embeddings.
-        distance: How they are compared.
-        store_params: The fields of `IndexParams`.
-
-    Raises:
-        ConfigurationError: The URL has another form, or a variable is not set.
-        StoreFormatError: The index was not made by this package.
-        StoreUnavailableError: The server cannot be reached, or refuses the credentials.
-    """
+    """Open the store that a URL names."""
     address = parse_address(url)
     return ElasticsearchVectorStore(
         address.index,

@@ -107,16 +107,7 @@ class ElasticsearchConfig(StoreConfig):
 
     @classmethod
     def of_index(cls, description: Json, index: str) -> Self | None:
-        """Return the config that an index records; None if there is no index.
-
-        Args:
-            description: The engine's description of every index by that name.
-            index: The name.
-
-        Raises:
-            StoreFormatError: The index was not made by this package, or by a newer release, or
-                there are two.
-        """
+        """Return the config that an index records; None if there is no index."""
         if not description:
             return None
         metas = [
@@ -196,11 +187,7 @@ class IndexParams:
 
 
 def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
-    """Return the settings and the mapping of a new index.
-
-    Raises:
-        ConfigurationError: The user's mapping has a field with the name of one of ours.
-    """
+    """Return the settings and the mapping of a new index."""
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
@@ -274,13 +261,7 @@ class Index:
         return f"the index {self.name!r}"
 
     def look_up(self) -> Requests[None]:
-        """Read the recorded config, if the index exists.
-
-        Raises:
-            StoreFormatError: The index was not made by this package.
-            ConfigurationError: It has another tokenizer, distance or setting than requested.
-            DimensionMismatchError: It has another dimension than requested.
-        """
+        """Read the recorded config, if the index exists."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         recorded = ElasticsearchConfig.of_index(description, self.name)
         self.config = self._request.resolve(recorded or ElasticsearchConfig(), self.where)
@@ -293,14 +274,7 @@ class Index:
         return self._exists
 
     def create(self, dimension: int) -> Requests[ElasticsearchConfig]:
-        """Create the index if need be; checked every time, as a write to a missing one makes one.
-
-        Args:
-            dimension: Of the embeddings that are to be added.
-
-        Raises:
-            DimensionMismatchError: The index takes another dimension.
-        """
+        """Create the index if need be; checked each time, as writing to a missing one makes one."""
         yield from self.look_up()
         if not self._exists:
             new = replace(self.config, dimension=self.config.dimension or dimension)

@@ -80,13 +80,7 @@ class IndexSearch(NativeSearch):
         return self.vector is not None and self.text is None
 
     def body(self, limit: int, *, exhaustive: bool) -> Json:
-        """Return the body of the request, without the fields of its hits.
-
-        Args:
-            limit: How many hits to return.
-            exhaustive: Whether to compare the vector with all of up to 10,000 nodes: the graph
-                misses some of many that are alike.
-        """
+        """Return the body of the request, without the fields of its hits."""
         body: Json = {"size": limit, "track_total_hits": False}
         if self.vector is not None:
             body["knn"] = self._knn(self.nearest or limit, exhaustive=exhaustive)

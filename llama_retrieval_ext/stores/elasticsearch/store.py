@@ -206,11 +206,6 @@ class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
     If that is too much, give each tenant an index.
 
     A fusion in the engine counts the keyword score of every node, not only of the candidates.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "elasticsearch"

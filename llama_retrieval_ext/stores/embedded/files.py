@@ -103,9 +103,6 @@ class DirectoryLock:
 
     Args:
         directory: Is locked by a file in it.
-
-    Raises:
-        StoreUnavailableError: Another process holds it.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -193,13 +193,6 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
     """Copy the nodes that there are to a new shard, and remove the old one.
 
     Searches go on meanwhile; writers wait, about 0.1 ms a node.
-
-    Args:
-        directory: Of the store.
-        min_free: Bytes that must be left on the disk, beside those of the copy.
-
-    Returns:
-        How many bytes fewer the directory takes; 0 where there was nothing to gain.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)

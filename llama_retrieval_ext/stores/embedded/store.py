@@ -7,13 +7,14 @@ from pathlib import Path
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
-from qdrant_edge import EdgeShard
+from qdrant_edge import EdgeShard, Filter
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
 from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES, EmbeddedConfig
+from llama_retrieval_ext.stores.embedded.filters import filter_of
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
     compact,
@@ -28,7 +29,7 @@ from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -189,8 +190,8 @@ class EmbeddedVectorStore(EngineStore):
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
-    def _compile_target(self, target: Target) -> Clause | None:
-        return clause_for(target)
+    def _compile_target(self, target: Target) -> Filter | None:
+        return filter_of(clause_for(target))
 
 
 @cache
@@ -207,11 +208,6 @@ def _features(distance: Distance) -> EngineFeatures:
 
 class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
     """Vector and keyword search of an `EmbeddedVectorStore`, in one request.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
 
     Examples:
         >>> with EmbeddedVectorStore(":memory:") as store:

@@ -63,11 +63,7 @@ _BY_CLASS: Final[dict[type[BaseNode], Shape]] = {shape.type: shape for shape in 
 
 
 def shape_of(node: BaseNode) -> Shape:
-    """The shape of a node's class, or of the nearest class above it that has one.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
+    """The shape of a node's class, or of the nearest class above it that has one."""
     for cls in type(node).__mro__:
         shape = _BY_CLASS.get(cls)
         if shape is not None:
@@ -83,10 +79,6 @@ def assembled(cls: type[M], values: dict[str, Any]) -> M:
 
     What ``cls.model_construct(**values)`` gives, in a third of its time: hits are built for every
     query.
-
-    Args:
-        cls: The class.
-        values: Every field of it.
     """
     instance = cls.__new__(cls)
     _set(instance, "__dict__", values)
@@ -109,14 +101,7 @@ _OWN = 1
 
 
 def node_to_text(node: BaseNode) -> str:
-    """Return JSON of a node's fields that differ from the defaults, without its embedding.
-
-    Args:
-        node: Any LlamaIndex node; of a class of your own, the LlamaIndex class it derives from.
-
-    Raises:
-        ConfigurationError: Something in it has no JSON form.
-    """
+    """Return JSON of a node's fields that differ from the defaults, without its embedding."""
     try:
         return _json(_fields(node))
     except PydanticSerializationError as error:

@@ -45,14 +45,7 @@ class Candidate:
         node: BaseNode | str | Callable[[], BaseNode],
         contributions: tuple[Contribution, ...] = (),
     ) -> Self:
-        """Return a candidate whose node is made on first access.
-
-        Args:
-            node_id: The node's id.
-            score: The score.
-            node: What `node_to_text` wrote, or a function that makes the node.
-            contributions: What each search gave to the score.
-        """
+        """Return a candidate whose node is made on first access."""
         found = cls.__new__(cls)
         found.node_id, found.score, found.contributions = node_id, score, contributions
         found._node = node  # noqa: SLF001 - of its own class
@@ -336,18 +329,7 @@ def fuse_candidates(
     top_k: int,
     weights: Sequence[float] | None = None,
 ) -> list[Candidate]:
-    """Fuse the ranking of a vector search and that of a keyword search.
-
-    Args:
-        near: Candidates of vector search, best first.
-        sharing: Candidates of keyword search, best first.
-        fusion: The fusion.
-        top_k: How many to return.
-        weights: Of vector and of keyword search; None for the fusion's own.
-
-    Returns:
-        Best first, equal scores by node id.
-    """
+    """Fuse the ranking of a vector search and that of a keyword search."""
     top = fusion.fuse_ids(
         {leg: scored_ids(ranking) for leg, ranking in zip(LEGS, (near, sharing), strict=True)},
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),

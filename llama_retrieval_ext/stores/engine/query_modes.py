@@ -135,13 +135,7 @@ class QueryModes:
     def steps(
         self, query: VectorStoreQuery, options: Options
     ) -> Callable[[], Steps[list[Candidate]]]:
-        """Check a LlamaIndex query, and return its steps: best first; by MMR in the order picked.
-
-        Args:
-            query: The query. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``
-                restricts nothing.
-            options: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
-        """
+        """Check a LlamaIndex query, and return its steps: best first, or in the order picked."""
         check_options(query, options)
         # LlamaIndex's own retriever always passes node_ids=[]: no restriction. It passes
         # doc_ids=[] only if its caller did: no document at all.

@@ -161,16 +161,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
-        """Return near nodes that do not repeat each other, in the order picked by MMR.
-
-        Args:
-            request: A vector query; how many to pick, and from which nodes.
-            lambda_mult: 1 is nearness alone, 0 is diversity alone.
-            candidates: How many of the nearest to pick from.
-
-        Returns:
-            Each with its similarity to the embedding, which need not fall from pick to pick.
-        """
+        """Return near nodes that do not repeat each other, in the order picked by MMR."""
         del request, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
@@ -363,11 +354,6 @@ class EngineBackend(ABC, Generic[B]):
     """Sends searches to a store's engine.
 
     A subclass declares the features, and has the engine's search and what runs its steps.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
 
     Attributes:
         engine: Its name.

@@ -80,11 +80,17 @@ class EngineStore(BasePydanticVectorStore):
             StoreUnavailableError: The engine cannot be reached, has no room, or failed.
             StoreClosedError: The store was closed.
         """
-        return self._addition(nodes, kwargs).function()
+        _refuse(kwargs, "add")
+        if nodes:
+            self._add(_unique(nodes)).function()
+        return [node.node_id for node in nodes]
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
         """`add`, without blocking the event loop."""
-        return await _answer(self._addition(nodes, kwargs))
+        _refuse(kwargs, "add")
+        if nodes:
+            await _answer(self._add(_unique(nodes)))
+        return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """Delete the nodes that come from a document.
@@ -241,14 +247,6 @@ class EngineStore(BasePydanticVectorStore):
     ) -> None:
         self.close()
 
-    def _addition(
-        self, nodes: Sequence[BaseNode], options: Mapping[str, object]
-    ) -> Call[list[str]]:
-        _refuse(options, "add")
-        ids = [node.node_id for node in nodes]
-        unique = list({node.node_id: node for node in nodes}.values())
-        return self._add(unique).then(lambda _: ids) if unique else Call(lambda: ids)
-
     def _nodes(
         self, node_ids: list[str] | None, filters: MetadataFilters | None
     ) -> Call[list[BaseNode]]:
@@ -339,6 +337,10 @@ async def _answer(call: Call[T]) -> T:
 def _refuse(options: Mapping[str, object], method: str) -> None:
     if options:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+
+
+def _unique(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    return list({node.node_id: node for node in nodes}.values())
 
 
 def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:

@@ -222,11 +222,6 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
     are returned, 16,384 at most, and filtered here.
 
     Keyword search uses the store's sparse function, if the store was made with ``enable_sparse``.
-
-    Args:
-        store: The store; its owner closes its clients.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "milvus"

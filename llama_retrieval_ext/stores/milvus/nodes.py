@@ -56,18 +56,7 @@ _LITE_MAX_ROWS: Final = 10**7
 
 
 def rows_of(nodes: Sequence[BaseNode], *, config: MilvusConfig, where: str) -> list[Row]:
-    """Return one row per node.
-
-    Args:
-        nodes: At least one.
-        config: The collection's, with a dimension.
-        where: The collection, for messages.
-
-    Raises:
-        ConfigurationError: A node has no valid embedding, has metadata without a JSON form, or is
-            longer than Milvus takes.
-        DimensionMismatchError: An embedding has another dimension.
-    """
+    """Return one row per node."""
     vectors = document_vectors(
         nodes, dimension=config.dimension or 0, distance=config.distance, where=where
     )

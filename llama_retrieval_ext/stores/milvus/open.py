@@ -29,24 +29,7 @@ def open_milvus(
     distance: Distance | None = None,
     store_params: Mapping[str, Any] | None = None,
 ) -> MilvusStore:
-    """Open the store that a URL names.
-
-    Args:
-        url: ``milvus://host:19530/collection``, ``milvuss://`` for TLS, with credentials by
-            ``?token_env=NAME`` or ``?user_env=NAME&password_env=NAME``; or ``milvus:FILE.db``, with
-            ``?collection=NAME``, for Milvus Lite.
-        tokenizer: See `MilvusStore`, as for the others.
-        dim: Dimension of the embeddings.
-        distance: How they are compared.
-        store_params: The fields of `MilvusParams`.
-
-    Raises:
-        ConfigurationError: The URL has another form, or a variable is not set.
-        MissingDependencyError: Milvus Lite is not installed.
-        StoreFormatError: The collection was not made by this package.
-        StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
-            has the file open.
-    """
+    """Open the store that a URL names."""
     return MilvusStore(
         parse_address(url),
         tokenizer=tokenizer,

@@ -247,13 +247,7 @@ BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.NONE, Norma
 
 
 def fusions_of(kind: str, *, lite: bool) -> tuple[NativeFusion, ...]:
-    """Return the native fusions for scores of a kind.
-
-    Args:
-        kind: ``ScoreRange.kind`` of vector search. Distances are rescaled before they are added.
-        lite: Whether it is Milvus Lite. Servers before some 2.5 rescale all scores even if they
-            should not, and none could be tested; so no server is trusted with sums.
-    """
+    """Return the native fusions for scores of a kind."""
     return (BY_RANK, BY_SUM) if lite and kind in {"cosine", "dot"} else (BY_RANK,)
 
 

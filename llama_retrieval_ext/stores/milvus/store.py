@@ -167,11 +167,6 @@ class MilvusBackend(StoreBackend[MilvusStore]):
 
     There is no request for both that keeps their scores: ``hybrid_search`` returns fused scores
     only, so that no hit can show the score of either search.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "milvus"

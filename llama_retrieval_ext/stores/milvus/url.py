@@ -66,14 +66,6 @@ class Address:
 def parse_address(url: str) -> Address:
     """Parse the URL of a collection.
 
-    Args:
-        url: ``milvus://host:19530/collection``, or ``milvuss://`` for TLS, with ``token_env=NAME``
-            or ``user_env=NAME&password_env=NAME``, ``db_name`` and ``timeout_s``; or
-            ``milvus:FILE.db`` with ``collection`` and ``timeout_s``.
-
-    Raises:
-        ConfigurationError: The URL has another form; the message does not repeat its secrets.
-
     Examples:
         >>> parse_address("milvuss://db.example.com/handbook?token_env=KEY").where
         'https://db.example.com:19530'

@@ -33,8 +33,9 @@ from llama_retrieval_ext.stores.qdrant.collection import Version, server_version
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
 from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES, Layout, layout_of
-from llama_retrieval_ext.stores.qdrant.search import PointSearch, QdrantSearch
+from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
 
 T = TypeVar("T")
 
@@ -136,11 +137,7 @@ class LlamaIndexCollection:
 
 
 class LlamaIndexSearch(QdrantSearch):
-    """Searches of a collection that LlamaIndex's store created.
-
-    Args:
-        source: The store's collection.
-    """
+    """Searches of a collection that LlamaIndex's store created."""
 
     def __init__(self, source: LlamaIndexCollection) -> None:
         super().__init__(source.name, source.connection, payload=True)
@@ -239,11 +236,6 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
 
     Keyword search uses the store's ``sparse_query_fn``, with its scores; it is there if the store
     was created with ``enable_hybrid``.
-
-    Args:
-        store: The store; the caller closes its clients.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "qdrant"

@@ -34,22 +34,7 @@ def open_qdrant(
     distance: Distance | None = None,
     store_params: Mapping[str, object] | None = None,
 ) -> QdrantStore:
-    """Open the store at a URL of Qdrant; see `QdrantStore`.
-
-    Args:
-        url: ``qdrant://host:6333/collection``, ``qdrants://`` for TLS, both with
-            ``?api_key_env=NAME``; or ``qdrant:DIRECTORY`` or ``qdrant::memory:``.
-        tokenizer: For keyword search.
-        dim: Dimension of the embeddings.
-        distance: How they are compared.
-        store_params: Settings of the engine.
-
-    Raises:
-        ConfigurationError: The URL or a setting is wrong.
-        DimensionMismatchError: The collection has another dimension.
-        StoreFormatError: The collection holds something else.
-        StoreUnavailableError: The server cannot be reached, or another process has the directory.
-    """
+    """Open the store at a URL of Qdrant; see `QdrantStore`."""
     return QdrantStore(
         url, tokenizer=tokenizer, dim=dim, distance=distance, store_params=store_params
     )

@@ -236,17 +236,7 @@ class Layout:
 def layout_of(
     info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
 ) -> Layout:
-    """Return the layout of a collection that exists.
-
-    Args:
-        info: The engine's description.
-        dense: Name of the dense vectors, unless they have none.
-        sparse: Possible names of the sparse vectors.
-        where: The store, for messages.
-
-    Raises:
-        StoreFormatError: It has no such dense vectors.
-    """
+    """Return the layout of a collection that exists."""
     vectors = info.config.params.vectors
     unnamed = isinstance(vectors, models.VectorParams)
     params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)

@@ -232,11 +232,6 @@ class QdrantBackend(StoreBackend[QdrantStore]):
 
     Servers before 1.19 measure the rarity of terms on the whole collection, not on the scope.
 
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
-
     Examples:
         >>> with QdrantStore("qdrant::memory:") as store:
         ...     QdrantBackend(store).features.dense

@@ -64,15 +64,6 @@ class Address:
 def parse_address(url: str) -> Address:
     """Parse the URL of a collection.
 
-    Args:
-        url: ``qdrant://host:port/collection`` or, with TLS, ``qdrants://``, both with
-            ``?api_key_env=NAME``, ``timeout_s=SECONDS`` or ``prefer_grpc=true``; what stands before
-            the collection's name is the server's prefix. Or ``qdrant:DIRECTORY`` or
-            ``qdrant::memory:``, both with ``?collection=NAME``.
-
-    Raises:
-        ConfigurationError: It has another form; messages never repeat what may be a password.
-
     Examples:
         >>> print(parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
         the collection 'handbook' at https://db.example.com:6333

@@ -57,11 +57,7 @@ def path(group: str, key: str) -> str:
 
 
 def payload_of(node: BaseNode) -> Payload:
-    """Everything that is stored of a node beside its vectors.
-
-    Raises:
-        ConfigurationError: Something in the node has no JSON form.
-    """
+    """Everything that is stored of a node beside its vectors."""
     text = node_to_text(node)
     payload: Payload = {NODE: text, **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
@@ -154,11 +150,7 @@ class Terms:
     lengths: "array[int]"
 
     def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """Return the BM25 weights of each text, without IDF, which the engine computes.
-
-        Args:
-            average_length: How many terms a text has on average.
-        """
+        """Return the BM25 weights of each text, without IDF, which the engine computes."""
         ids, weights = self.ids.tolist(), self._weights(average_length)
         for start, end in pairwise(accumulate(self.sizes, initial=0)):
             yield (ids[start:end], weights[start:end]) if end > start else ([NO_TERM], [0.0])
@@ -182,13 +174,6 @@ def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
         terms.sizes.append(len(counted))
         terms.lengths.append(sum(counted.values()))
     return terms
-
-
-def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the sparse vector of a query: its terms, and how often each occurs; None without."""
-    terms = tokenizer.query_terms(text)
-    terms.pop(NO_TERM, None)
-    return (list(terms), [float(count) for count in terms.values()]) if terms else None
 
 
 # Texts of our test collections have 50 to 110 terms on average; to expect too many does less harm
@@ -232,14 +217,7 @@ class Batch:
 def prepare_batches(
     nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
 ) -> list[Batch]:
-    """Validate nodes, at least one, and return them in batches.
-
-    Args:
-        nodes: Each with its embedding.
-        size: Nodes in a batch.
-        config: Of the store.
-        where: The store, for messages.
-    """
+    """Validate nodes, at least one, and return them in batches."""
     batches = []
     for start in range(0, len(nodes), size):
         some = nodes[start : start + size]
