@@ -52,14 +52,7 @@ _EXACT: Final = {"type": "hnsw"}
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """One way to compare embeddings.
-
-    Attributes:
-        name: The engine's name of it.
-        distance: Ours.
-        score: From the engine's score, which is always positive, to ours; higher is better. See
-            https://www.elastic.co/guide/en/elasticsearch/reference/8.19/dense-vector.html
-    """
+    """One way to compare embeddings."""
 
     name: str
     distance: Distance
@@ -95,12 +88,7 @@ def similarity_named(name: str) -> Similarity:
 
 @dataclass(frozen=True, slots=True)
 class ElasticsearchConfig(StoreConfig):
-    """How an index is set up.
-
-    Attributes:
-        analyzer: The server's analyser in place of the tokenizer; None for the tokenizer.
-        routing: Whether a tenant's nodes are on one shard.
-    """
+    """How an index is set up."""
 
     analyzer: str | None = None
     routing: bool = False
@@ -241,10 +229,6 @@ class Index:
         name: Its name on the server.
         request: The config that its opener requests.
         params: How it is created.
-
-    Attributes:
-        config: The config that is recorded, or will be.
-        is_small: Whether the last searches found all nodes.
     """
 
     def __init__(self, name: str, request: ConfigRequest, params: IndexParams) -> None:

@@ -2,10 +2,11 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
@@ -28,8 +29,10 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     IndexParams,
 )
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
+from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
@@ -221,3 +224,42 @@ class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
             fusions=_FUSIONS if self.store.distance == "cosine" else (),
             real_async=True,
         )
+
+
+def open_elasticsearch(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, Any] | None = None,
+) -> ElasticsearchVectorStore:
+    """Open the store that a URL names."""
+    address = parse_address(url)
+    return ElasticsearchVectorStore(
+        address.index,
+        connection=ClientConfig.of_address(address),
+        tokenizer=tokenizer,
+        dim=dim,
+        distance=distance,
+        params=params_of(IndexParams, store_params or {}, engine="Elasticsearch"),
+    )
+
+
+def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
+    """Return False: opening never creates an index."""
+    return False
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend for a store in Elasticsearch, ours or LlamaIndex's; None for any other."""
+    if isinstance(store, ElasticsearchVectorStore):
+        return ElasticsearchBackend(store)
+    if type(store).__module__.startswith("llama_index.vector_stores.elasticsearch"):
+        # The import is slow; the owner of such a store has made it already.
+        from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (  # noqa: PLC0415
+            backend_of_llama_index,
+        )
+
+        return backend_of_llama_index(store)
+    return None

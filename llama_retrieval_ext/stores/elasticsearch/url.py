@@ -23,17 +23,7 @@ _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An index and its server.
-
-    Attributes:
-        index: The index's name.
-        url: The server, without the index.
-        api_key_env: Environment variable with the API key; empty for none.
-        user_env: Environment variable with the user; empty for none.
-        password_env: Environment variable with the user's password.
-        ca_certs: File with the certificates to trust; empty for the system's.
-        timeout_s: Seconds that one request may take.
-    """
+    """An index and its server."""
 
     index: str
     url: str

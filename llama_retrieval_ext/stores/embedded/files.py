@@ -136,12 +136,7 @@ DRAFT: Final = "store.json.new"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """How a store directory is set up.
-
-    Attributes:
-        generation: Number of the current shard in the directory: one more each time that it was
-            compacted.
-    """
+    """How a store directory is set up."""
 
     generation: int = 0
 

@@ -20,11 +20,7 @@ S = TypeVar("S", bound="FilteredSearch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredSearch(NativeSearch):
-    """One search, with the condition that every hit must satisfy; None where the engine checks it.
-
-    Attributes:
-        condition: What is evaluated here.
-    """
+    """One search, with the condition that is left to check; None where the engine checks all."""
 
     condition: Condition | None = None
 

@@ -66,13 +66,7 @@ class NativeFusion:
 
 @dataclass(frozen=True, slots=True)
 class FusedSearch:
-    """A fusion for an engine to compute.
-
-    Attributes:
-        fusion: One that it has natively.
-        weights: Of vector and of keyword search, each above 0.
-        candidates: How many hits of each search the fusion looks at.
-    """
+    """A fusion for an engine to compute."""
 
     fusion: Fusion
     weights: tuple[float, float]

@@ -64,12 +64,7 @@ _MOST_CANDIDATES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class MmrOptions:
-    """How MMR picks.
-
-    Attributes:
-        lambda_mult: 1 is nearness alone, 0 is diversity alone.
-        candidates: How many of the nearest to pick from.
-    """
+    """How MMR picks."""
 
     lambda_mult: float
     candidates: int
@@ -120,13 +115,7 @@ def _candidates(options: Options, *, top_k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueryModes:
-    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR.
-
-    Attributes:
-        title: The engine's name, for messages.
-        searcher: Its searches.
-        compile_target: Returns its filter for the nodes that a query selects.
-    """
+    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR."""
 
     title: str
     searcher: EngineSearch[Any, Any, Any]

@@ -47,9 +47,6 @@ class MilvusConnection:
 
     Args:
         address: The server or file.
-
-    Attributes:
-        is_lite: Whether it is Milvus Lite, as a file or as a server.
     """
 
     def __init__(self, address: Address) -> None:

@@ -56,13 +56,7 @@ _RANGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefilteredSearch(FilteredSearch):
-    """One search of a column.
-
-    Attributes:
-        data: An embedding, a text, or a sparse vector.
-        column: The column.
-        filter: What Milvus evaluates.
-    """
+    """One search of a column."""
 
     data: object
     column: str

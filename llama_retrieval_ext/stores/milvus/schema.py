@@ -111,12 +111,7 @@ class MilvusParams:
 
 @dataclass(frozen=True, slots=True)
 class MilvusConfig(StoreConfig):
-    """How a collection is set up.
-
-    Attributes:
-        analyzer: Milvus analyser in place of the tokenizer; None for the tokenizer.
-        by_tenant: Whether the tenant is the partition key.
-    """
+    """How a collection is set up."""
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False

@@ -1,15 +1,17 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
@@ -23,7 +25,7 @@ from llama_retrieval_ext.stores.milvus.schema import (
     MilvusParams,
 )
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, check_name
+from llama_retrieval_ext.stores.milvus.url import Address, check_name, parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -181,3 +183,39 @@ class MilvusBackend(StoreBackend[MilvusStore]):
             most_hits=MAX_HITS,
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
         )
+
+
+def open_milvus(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, Any] | None = None,
+) -> MilvusStore:
+    """Open the store that a URL names."""
+    return MilvusStore(
+        parse_address(url),
+        tokenizer=tokenizer,
+        dim=dim,
+        distance=distance,
+        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
+    )
+
+
+def is_new(url: str) -> bool:
+    """Return whether opening the URL would create files; always False for a server."""
+    path = parse_address(url).path
+    return path is not None and not path.exists()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    if type(store).__module__.startswith("llama_index."):
+        # The import is slow; the owner of such a store has made it already.
+        from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
+            LlamaIndexMilvusBackend,
+        )
+
+        return LlamaIndexMilvusBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+    return MilvusBackend(store) if isinstance(store, MilvusStore) else None

@@ -27,18 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A collection and its server or file.
-
-    Attributes:
-        collection: The collection's name.
-        path: File of Milvus Lite; None for a server.
-        url: The server; empty for a file.
-        db_name: Database of the server; empty for its default.
-        token_env: Environment variable with the token; empty for none.
-        user_env: Environment variable with the user; empty for none.
-        password_env: Environment variable with the user's password.
-        timeout_s: Seconds that one request may take.
-    """
+    """A collection and its server or file."""
 
     collection: str
     path: Path | None = None

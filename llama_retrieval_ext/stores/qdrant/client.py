@@ -22,12 +22,7 @@ from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Call a method of the client; the steps get its result, or its error as one of ours.
-
-    Attributes:
-        method: Its name, the same for the sync and the async client.
-        arguments: Its arguments, by name.
-    """
+    """Call a method of the client; the steps get its result, or its error as one of ours."""
 
     method: str
     arguments: Mapping[str, object]

@@ -39,12 +39,7 @@ _OLDEST: Final = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The version of a Qdrant.
-
-    Attributes:
-        major: The first number.
-        minor: The second.
-    """
+    """The version of a Qdrant."""
 
     major: int
     minor: int

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from llama_index.vector_stores.qdrant.utils import SparseEncoderCallable
 from qdrant_client import models
@@ -283,3 +283,8 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
             "collection": self._source.name,
             "distance": self._source.expected_distance.value.lower(),
         }
+
+
+def backend_of_llama_index(store: BasePydanticVectorStore) -> LlamaIndexQdrantBackend | None:
+    """Return the backend of a LlamaIndex ``QdrantVectorStore``; None for any other store."""
+    return LlamaIndexQdrantBackend(store) if isinstance(store, QdrantVectorStore) else None

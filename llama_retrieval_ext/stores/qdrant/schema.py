@@ -119,13 +119,7 @@ _FLOAT: Final = models.FloatIndexParams(type=models.FloatIndexType.FLOAT)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the payload that gets an index.
-
-    Attributes:
-        name: As the engine writes it back: with as few quotes as it can.
-        path: As it is written to the engine.
-        schema: The kind of index.
-    """
+    """A field of the payload that gets an index."""
 
     name: str
     path: str

@@ -3,16 +3,18 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Self, TypeVar
+from pathlib import Path
+from typing import Final, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call, Steps
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
@@ -33,6 +35,8 @@ from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, cl
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
+# The client's local mode writes it into each of its directories.
+_FILE: Final = "meta.json"
 
 
 class QdrantStore(EngineStore):
@@ -246,3 +250,24 @@ class QdrantBackend(StoreBackend[QdrantStore]):
         """Everything; async only on a server, as local mode computes in this process."""
         store = self.store
         return _features(store.distance, store.version, real_async=store.connection.real_async)
+
+
+open_qdrant: Final = QdrantStore
+
+
+def is_new(url: str) -> bool:
+    """Return whether opening the URL would create files; a server is not contacted."""
+    path = parse_address(url).path
+    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of this package's or LlamaIndex's Qdrant store; None for others."""
+    if isinstance(store, QdrantStore):
+        return QdrantBackend(store)
+    # The import is slow; the owner of such a store has made it already.
+    from llama_retrieval_ext.stores.qdrant.llama_index_store import (  # noqa: PLC0415
+        backend_of_llama_index,
+    )
+
+    return backend_of_llama_index(store)

@@ -26,16 +26,7 @@ _SERVER: Final = ServerForm(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A collection and its server or directory.
-
-    Attributes:
-        collection: Its name.
-        path: Directory of a local one, or ``:memory:``; None for a server.
-        url: Of a server, without the collection.
-        api_key_env: Name of the environment variable that holds the API key.
-        timeout_s: Seconds that one request to a server may take.
-        prefer_grpc: Whether to talk to a server by gRPC where the client can.
-    """
+    """A collection and its server or directory."""
 
     collection: str
     path: str | None = None

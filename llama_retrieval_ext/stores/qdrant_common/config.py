@@ -63,11 +63,6 @@ def recipe_of(how: FusedSearch) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """How a store of the Qdrant family is set up.
-
-    Attributes:
-        average_length: Mean number of terms that the weights of BM25 are computed with; None until
-            the first nodes are added.
-    """
+    """How a store of the Qdrant family is set up."""
 
     average_length: float | None = None

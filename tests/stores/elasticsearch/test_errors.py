@@ -29,10 +29,10 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
-from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
+    open_elasticsearch,
 )
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
 from tests.servers.elasticsearch import USER
