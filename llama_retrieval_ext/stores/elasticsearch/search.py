@@ -206,15 +206,17 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             searches,
             with_nodes=with_nodes,
         )
-        for place, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+        for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
             if search.is_by_vector and search.filter is None:
-                few = len(pages[place]) < limit
+                few = len(pages[position]) < limit
                 if few and not small:
                     body = search.body(limit, exhaustive=True)
-                    (pages[place],) = yield from self._send([body], [search], with_nodes=with_nodes)
+                    (pages[position],) = yield from self._send(
+                        [body], [search], with_nodes=with_nodes
+                    )
                 # The next search had better compare all at once.
                 self._index.is_small = few
-            _check_window(search.top_k, pages[place])
+            _check_window(search.top_k, pages[position])
         return pages
 
     def raw_scores(self, hits: Sequence[Json]) -> list[float]:

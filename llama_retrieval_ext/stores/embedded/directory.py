@@ -24,9 +24,9 @@ from llama_retrieval_ext.stores.embedded.files import (
     DirectoryLock,
     EmbeddedConfig,
     clear_errors,
-    meaning,
     prepare,
     read_config,
+    translate_error,
     write_config,
 )
 from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
@@ -103,7 +103,7 @@ class StoreDirectory:
                 if type(error) is not Exception:  # the engine raises nothing but that
                     raise
                 if shard is self._shard:
-                    raise meaning(error, self.path) from error
+                    raise translate_error(error, self.path) from error
                 # Another thread has cleared or closed the store meanwhile: look again.
         return empty
 
@@ -139,7 +139,7 @@ class StoreDirectory:
                 write_config(self.path, after)
             except Exception as error:
                 if type(error) is Exception:  # the engine raises nothing but that
-                    raise meaning(error, self.path) from error
+                    raise translate_error(error, self.path) from error
                 raise
             finally:
                 self._settle(old, new, after)
@@ -191,7 +191,7 @@ class StoreDirectory:
                 if shard is not None:
                     shard.close()  # flushes first
             except Exception as error:
-                raise meaning(error, self.path) from error
+                raise translate_error(error, self.path) from error
             finally:
                 self._guard.release()
                 if self._temporary:

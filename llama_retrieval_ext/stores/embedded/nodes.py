@@ -5,7 +5,7 @@ for as long as it runs, and builds a graph that makes searches inexact; nodes th
 new shard, a batch at a time, do neither.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from llama_index.core.schema import BaseNode

@@ -166,16 +166,18 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         def send(client: MilvusClient) -> list[list[Hit]]:
             pages: dict[int, list[Hit]] = {}
             batches: dict[tuple[str, str, int], list[int]] = {}
-            for place, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+            for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
                 if search.ranker is None:
-                    batches.setdefault((search.column, search.filter, limit), []).append(place)
+                    batches.setdefault((search.column, search.filter, limit), []).append(position)
                 else:
-                    pages[place] = self._send_fused(client, search, search.ranker, limit, options)
-            for (*_, limit), places in batches.items():
-                batch = [searches[place] for place in places]
+                    pages[position] = self._send_fused(
+                        client, search, search.ranker, limit, options
+                    )
+            for (*_, limit), positions in batches.items():
+                batch = [searches[position] for position in positions]
                 answers = self._send_batch(client, batch, limit, options)
-                pages |= zip(places, answers, strict=True)
-            return [pages[place] for place in range(len(searches))]
+                pages |= zip(positions, answers, strict=True)
+            return [pages[position] for position in range(len(searches))]
 
         pages: list[list[Hit]] = yield send
         return pages

@@ -36,8 +36,8 @@ class Address:
     prefer_grpc: bool = False
 
     def __str__(self) -> str:
-        place = f"qdrant:{self.path}" if self.url is None else self.url
-        return f"the collection {self.collection!r} at {place}"
+        where = f"qdrant:{self.path}" if self.url is None else self.url
+        return f"the collection {self.collection!r} at {where}"
 
     def api_key(self) -> str | None:
         """Return the key, read now, or raise if the environment variable is not set."""
