@@ -7,7 +7,13 @@ from copy import copy
 from typing import Final
 
 from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
-from llama_retrieval_ext.execution.context import Session, call, current_context, note_degraded
+from llama_retrieval_ext.execution.context import (
+    Session,
+    call,
+    current_context,
+    note_degraded,
+    recording,
+)
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
@@ -89,7 +95,12 @@ def prefetched_candidates(
     if not session.prefetch:
         return None
     known = [session.prefetch.get((id(backend), each)) for each in queries]
-    return None if None in known else known  # type: ignore[return-value]  # what was put there
+    if None in known:
+        return None
+    trace = recording()
+    if trace is not None:
+        trace.notes["cache_hits"] = ["search, by the batch"]
+    return known  # type: ignore[return-value]  # what was put there
 
 
 def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Session) -> None:
