@@ -18,9 +18,8 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids

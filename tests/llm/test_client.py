@@ -11,9 +11,9 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.llms import CustomLLM
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
 from llama_retrieval_ext.query import Scope

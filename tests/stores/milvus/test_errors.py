@@ -18,8 +18,7 @@ from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.programs import run_program
 from tests.servers.forwarder import Forwarder
@@ -172,7 +171,7 @@ def test_a_server_that_is_not_there_is_unavailable_at_open() -> None:
 def test_a_file_that_another_process_has_open_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kb.db"
     program = f"""
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.errors import StoreUnavailableError
 try:
     open_milvus("milvus:{path}")
@@ -201,7 +200,7 @@ def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from llama_index.core.schema import TextNode
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 store = open_milvus("milvus:{tmp_path}/kb.db")
 store.add([TextNode(id_=str(i), text="leave", embedding=[1.0, 0.0]) for i in range(300)])
 store.add([TextNode(id_="last", text="leave", embedding=[1.0, 0.0])])
