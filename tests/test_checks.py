@@ -13,7 +13,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.cases import each_case

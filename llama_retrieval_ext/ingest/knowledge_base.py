@@ -44,7 +44,7 @@ from llama_retrieval_ext.ingest.storage import (
 )
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

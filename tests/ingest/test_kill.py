@@ -13,10 +13,11 @@ __all__ = ["neo4j_url"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
+@pytest.mark.timeout(300)
 def test_a_process_killed_while_it_adds_loses_nothing_and_leaves_nothing_half_done(
     url: str, engine: str
 ) -> None:
-    kill(url, "10", "1", "0.05" if engine == "embedded" else "0.5")
+    kill(url, "7", "1", "0.05" if engine == "embedded" else "0.5")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
@@ -40,7 +41,7 @@ def kill(*arguments: str) -> None:
         [sys.executable, str(program), *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
