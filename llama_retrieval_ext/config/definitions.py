@@ -17,8 +17,7 @@ from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
 from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
 from llama_retrieval_ext.config.scores import MinMaxScores
 from llama_retrieval_ext.errors import InvalidFilterError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused
