@@ -15,7 +15,8 @@
     ├─ ExecutionError
     │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
     │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
-    │  └─ TooFewLegsError                       fewer legs answered than must
+    │  ├─ TooFewLegsError                       fewer legs answered than must
+    │  └─ GenerationError                       an LLM failed where only it could answer
     ├─ StoreError
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
@@ -44,6 +45,7 @@ __all__ = [
     "DimensionMismatchError",
     "DuplicateNodeError",
     "ExecutionError",
+    "GenerationError",
     "IngestionError",
     "InvalidFilterError",
     "MissingDependencyError",
@@ -183,6 +185,10 @@ class TooFewLegsError(ExecutionError):
     def __init__(self, message: str, causes: Mapping[str, BaseException]) -> None:
         super().__init__(message)
         self.causes = dict(causes)
+
+
+class GenerationError(ExecutionError):
+    """A language model failed, was late, or gave no usable answer, and nothing can stand in."""
 
 
 class StoreError(RetrievalExtError):
