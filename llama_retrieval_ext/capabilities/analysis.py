@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
-    Tokenize,
     as_llm,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, OnFindings, SourcesOf
 from llama_retrieval_ext.capabilities.passages import PassagesLike, as_hits, fitted
+from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import current_context, in_answer, note_degraded
@@ -366,7 +366,7 @@ class DataAnalyzer(BaseSynthesizer):
             for finding in found
         )
         empty = filled(_COMPARE, findings=findings, documents="")
-        passages = fitted(history, self._model, room=self._model.room(empty))
+        passages = fitted(history, self._model.tokens, room=self._model.room(empty))
         if not passages.hits:
             return analysis
         prompt = filled(_COMPARE, findings=findings, documents=passages.text)

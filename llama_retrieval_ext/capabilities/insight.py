@@ -13,10 +13,10 @@ from llama_retrieval_ext.capabilities.analysis import Analysis
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
-    Tokenize,
     as_llm,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context, in_answer, note_degraded

@@ -1,18 +1,18 @@
 """Calls a language model for a capability: within its token budget, in time, parsed strictly."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms import LLM
-from llama_index.core.utils import get_tokenizer
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from llama_retrieval_ext.capabilities.callable_llm import CallableLLM
+from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -26,9 +26,6 @@ from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
 
 M = TypeVar("M", bound=BaseModel)
-# Text to its tokens, as `llama_index.core.utils.get_tokenizer` gives.
-Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
-
 GENERATION_TIMEOUT_S: Final = 60.0
 # What chat formats add around a prompt.
 _OVERHEAD: Final = 16
@@ -56,15 +53,16 @@ class LanguageModel:
         object.__setattr__(self, "llm", as_llm(self.llm))
         check_seconds(self.timeout_s, "timeout_s")
 
-    def tokens(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-        return len((self.tokenize or get_tokenizer())(text))
+    @property
+    def tokens(self) -> Tokens:
+        """What counts its tokens."""
+        return Tokens(self.tokenize)
 
     def room(self, prompt: str) -> int:
         """Return how many tokens still fit beside a prompt and the answer; may be negative."""
         metadata = self.llm.metadata
         output = DEFAULT_NUM_OUTPUTS if metadata.num_output < 0 else metadata.num_output
-        used = self.tokens(prompt) + self.tokens(self.llm.system_prompt or "")
+        used = self.tokens.count(prompt) + self.tokens.count(self.llm.system_prompt or "")
         return metadata.context_window - output - used - _OVERHEAD
 
     def text(self, name: str, prompt: str, *, temperature: float | None = None) -> Plan[str]:
@@ -169,16 +167,6 @@ class LanguageModel:
                 f"{self.llm.metadata.context_window} tokens; shorten the query, or use a model "
                 "with a longer context"
             )
-
-    def shortened(self, text: str, tokens: int) -> str:
-        """Return the beginning of a text that has at most so many tokens."""
-        if tokens <= 0:
-            return ""
-        count = self.tokens(text)
-        while count > tokens:
-            text = text[: min(len(text) - 1, len(text) * tokens // count)]
-            count = self.tokens(text)
-        return text
 
 
 def as_llm(llm: "LLM | Callable[[str], str | Awaitable[str]]") -> LLM:

@@ -15,7 +15,6 @@ from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
-    Tokenize,
     as_llm,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
@@ -28,6 +27,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     microseconds,
     node_of,
 )
+from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_seconds, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call

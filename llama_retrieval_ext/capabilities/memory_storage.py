@@ -32,7 +32,7 @@ TYPE_KEY: Final = "memory_type"
 TIME_KEY: Final = "memory_time"
 IMPORTANCE_KEY: Final = "memory_importance"
 MERGED_KEY: Final = "memory_merged"
-_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
+MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -70,7 +70,7 @@ class Memory:
             raise ConfigurationError(f"memory_type must be a name, got {self.memory_type!r}")
         if not is_number(self.importance) or not 0 <= self.importance <= 1:
             raise ConfigurationError(f"importance must be in [0, 1], got {self.importance!r}")
-        taken = {*_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
+        taken = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
         if taken:
             raise ConfigurationError(
                 f"the metadata of a memory must not contain {sorted(taken)}, which say what it is "
@@ -132,7 +132,7 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
     """Return the memory that a node holds."""
     metadata = dict(node.metadata)
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
-    own = {key: metadata.pop(key, None) for key in _KEYS}
+    own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
     kb_ids = () if kb_id is None else (kb_id,)
     return Memory(
         id=node.node_id,

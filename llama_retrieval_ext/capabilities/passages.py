@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode, NodeWithScore, TextNode
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel
+from llama_retrieval_ext.capabilities.tokens import Tokens
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import source_in
 from llama_retrieval_ext.results import Hit, as_hit
@@ -35,7 +35,7 @@ class Passages:
     left_out: int = 0
 
 
-def fitted(hits: Sequence[Hit], model: LanguageModel, *, room: int, first: int = 1) -> Passages:
+def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) -> Passages:
     """Return the first passages that fit into so many tokens.
 
     A passage that is too long for what is left is cut if a good part of it fits; what follows it is
@@ -43,17 +43,17 @@ def fitted(hits: Sequence[Hit], model: LanguageModel, *, room: int, first: int =
 
     Args:
         hits: Best first.
-        model: Counts tokens.
+        tokens: Counts tokens.
         room: Tokens that the passages may take together.
         first: The number of the first.
     """
     texts: list[str] = []
     for number, hit in enumerate(hits, start=first):
         head, body = f"[{number}]{_title(hit.node)}\n", _body(hit.node)
-        cost = model.tokens(f"{head}{body}\n\n")
+        cost = tokens.count(f"{head}{body}\n\n")
         if cost > room:
-            body = model.shortened(body, room - model.tokens(f"{head}\n\n") - 1)
-            if model.tokens(body) >= min(_LEAST_TOKENS, cost):
+            body = tokens.shortened(body, room - tokens.count(f"{head}\n\n") - 1)
+            if tokens.count(body) >= min(_LEAST_TOKENS, cost):
                 texts.append(head + body)
             break
         texts.append(head + body)

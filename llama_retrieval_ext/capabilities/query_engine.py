@@ -191,7 +191,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         empty = self._filled(request, Passages("", ()))
         self._model.check_fits(self.task, empty)
         hits = yield from self._candidates(request)
-        passages = fitted(hits, self._model, room=self._model.room(empty))
+        passages = fitted(hits, self._model.tokens, room=self._model.room(empty))
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
         return passages, tuple(current_context().session.degraded[before:])

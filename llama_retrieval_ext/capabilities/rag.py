@@ -14,11 +14,11 @@ from llama_retrieval_ext.capabilities.citations import Citation, check_citations
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
-    Tokenize,
     as_llm,
 )
 from llama_retrieval_ext.capabilities.passages import Passages, PassagesLike, as_hits
 from llama_retrieval_ext.capabilities.query_engine import GeneratingQueryEngine, Request
+from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval

@@ -14,11 +14,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
-    Tokenize,
     as_llm,
 )
 from llama_retrieval_ext.capabilities.passages import Passages, PassagesLike, as_hits
 from llama_retrieval_ext.capabilities.query_engine import GeneratingQueryEngine, Request
+from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan

@@ -4,7 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -36,6 +36,8 @@ from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
+    from llama_index.core.tools import FunctionTool
+
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.pipeline.branches import Branches
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -276,6 +278,21 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     ) -> list[SearchResult]:
         """`search_many` without blocking the event loop."""
         return await arun(answers(self, queries, search_of, at_once=at_once))
+
+    def as_tool(
+        self, name: str, description: str, *, scope: Scope | None = None, **options: Any
+    ) -> "FunctionTool":
+        """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
+
+        Args:
+            name: Name of the tool.
+            description: What the model finds there; fields and values to filter by are added.
+            scope: The scope, which no argument of the model can widen.
+            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s``, ``tokenize``.
+        """
+        from llama_retrieval_ext.capabilities.tools import retrieval_tool  # noqa: PLC0415 - above
+
+        return retrieval_tool(self, name, description, scope=scope, **options)
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.
