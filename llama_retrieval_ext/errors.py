@@ -46,6 +46,7 @@ __all__ = [
     "DuplicateNodeError",
     "ExecutionError",
     "GenerationError",
+    "GraphRequiredError",
     "IngestionError",
     "InvalidFilterError",
     "MissingDependencyError",
@@ -88,6 +89,18 @@ def _restored(
 
 class ConfigurationError(RetrievalExtError, ValueError):
     """An argument has a value that cannot work; the message says which would."""
+
+
+class GraphRequiredError(ConfigurationError):
+    """A knowledge base has a graph, and is opened without it.
+
+    Attributes:
+        graph: The URL of the graph.
+    """
+
+    def __init__(self, message: str, graph: str) -> None:
+        super().__init__(message)
+        self.graph = graph
 
 
 class InvalidFilterError(ConfigurationError):

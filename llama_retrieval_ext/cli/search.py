@@ -25,6 +25,7 @@ class Mode(StrEnum):
     VECTOR = "vector"
     KEYWORD = "keyword"
     HYBRID = "hybrid"
+    GRAPH = "graph"
 
 
 Filters = Annotated[

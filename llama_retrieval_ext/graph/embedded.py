@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -58,6 +58,8 @@ class EmbeddedGraph:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = str(directory)
+        resolved = MEMORY if self.directory == MEMORY else Path(directory).expanduser().resolve()
+        self.url = f"graph:{resolved}"
         self._lock = RLock()
         self._guard: DirectoryLock | None = None
         self._rows: GraphRows | None = None
@@ -153,20 +155,28 @@ class EmbeddedGraph:
         source_of: Callable[[GraphNode | Edge], str | None],
     ) -> None:
         """Write nodes and edges, each with a source of its own."""
-        with self._writing() as rows:
-            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-            for node in nodes:
-                batch.add_node(node, source_of(node))
-            for edge in edges:
-                batch.add_edge(edge, source_of(edge))
-            with rows.transaction():
-                for partition, key in batch.partitions.items():
-                    rows.add_partition(key, partition)
-                rows.put_nodes(batch.node_rows())
-                rows.put_edges(batch.edges.values())
-                rows.support(batch.node_sources, batch.edge_sources)
-            self._next_key = batch.next_key
-            self._apply(batch)
+        self._write(
+            ((source_of(node), node) for node in nodes), ((source_of(edge), edge) for edge in edges)
+        )
+
+    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+        """Write what documents say in place of what each has said before, in one transaction."""
+        return Call(
+            lambda: self._write(
+                ((source, node) for source, own in said.items() for node in own.nodes),
+                ((source, edge) for source, own in said.items() for edge in own.edges),
+                replaced=list(said),
+            )
+        )
+
+    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document supports, in every partition, with embeddings."""
+
+        def function() -> dict[str, Contents]:
+            with self._lock:
+                return self._open_rows().said_by(sources)
+
+        return Call(function)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Withdraw what documents said: rows that no other source supports are removed."""
@@ -202,6 +212,11 @@ class EmbeddedGraph:
                 [id_ for view in self.views(scope) for id_ in view.nodes], scope=scope
             )
         )
+
+    def compact(self) -> int:
+        """Free the disk space of deleted rows; return how many bytes."""
+        with self._lock:
+            return self._open_rows().compact()
 
     def close(self) -> None:
         """Let go of the directory; a second call does nothing."""
@@ -262,6 +277,33 @@ class EmbeddedGraph:
         with self._lock:
             yield self._open_rows()
             self.version += 1
+
+    def _write(
+        self,
+        nodes: Iterable[tuple[str | None, GraphNode]],
+        edges: Iterable[tuple[str | None, Edge]],
+        *,
+        replaced: Sequence[str] = (),
+    ) -> None:
+        with self._writing() as rows:
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+            for source, node in nodes:
+                batch.add_node(node, source)
+            for source, edge in edges:
+                batch.add_edge(edge, source)
+            with rows.transaction():
+                touched = rows.withdraw(replaced, list(self._partition_keys.values()))
+                for partition, key in batch.partitions.items():
+                    rows.add_partition(key, partition)
+                rows.put_nodes(batch.node_rows())
+                rows.put_edges(batch.edges.values())
+                rows.support(batch.node_sources, batch.edge_sources)
+                doomed = rows.unsupported(touched)
+                remove = self._remove(rows, doomed, self._visible(None)) if doomed else None
+            self._next_key = batch.next_key
+            self._apply(batch)
+            if remove is not None:
+                remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         entries: dict[str, NodeEntry] = {}
