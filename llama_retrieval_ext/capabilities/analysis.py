@@ -1,6 +1,6 @@
 """`DataAnalyzer`: what documents say about given metrics, with the evidence."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,6 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
@@ -133,7 +134,7 @@ class DataAnalyzer(BaseSynthesizer):
         self,
         retriever: BaseRetriever | None = None,
         *,
-        llm: LLM | Callable[[str], str | Awaitable[str]],
+        llm: LLM | Caller,
         metrics: Sequence[str] = DEFAULT_METRICS,
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
@@ -302,7 +303,9 @@ class DataAnalyzer(BaseSynthesizer):
         plan = self._plan(query, documents, metrics)
         if query.timeout_s is None:
             return (yield from plan)
-        outcomes: list[Outcome[Analysis]] = yield Together([Task("analysis", plan, query.timeout_s)])
+        outcomes: list[Outcome[Analysis]] = yield Together(
+            [Task("analysis", plan, query.timeout_s)]
+        )
         return outcomes[0].result()
 
     def _plan(
@@ -337,9 +340,7 @@ class DataAnalyzer(BaseSynthesizer):
 
         def prompt(documents: str, merging: bool) -> str:  # noqa: FBT001 - see MapReduce
             template = _MERGE if merging else self._template
-            return filled(
-                template, documents=documents, metrics=", ".join(metrics), focus=note
-            )
+            return filled(template, documents=documents, metrics=", ".join(metrics), focus=note)
 
         return MapReduce(
             self._model,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 from llama_index.core.base.llms.types import (
     CompletionResponse,
@@ -18,6 +18,9 @@ from llama_index.core.llms import CustomLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
 
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+
+# A function from prompt to text, sync or async.
+Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
 
 
 class CallableLLM(CustomLLM):
@@ -44,14 +47,16 @@ class CallableLLM(CustomLLM):
 
     def __init__(
         self,
-        caller: Callable[..., str | Awaitable[str]],
+        caller: Caller,
         *,
         context_window: int = 8192,
         num_output: int = 1024,
         **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> None:
         if not callable(caller):
-            raise ConfigurationError(f"caller must be a function from prompt to text, got {caller!r}")
+            raise ConfigurationError(
+                f"caller must be a function from prompt to text, got {caller!r}"
+            )
         super().__init__(
             caller=caller, context_window=context_window, num_output=num_output, **kwargs
         )

@@ -77,9 +77,7 @@ def _text(group: Sequence[Memory], model: LanguageModel | None) -> Plan[str | No
     if model is None:
         return None
     listed = "\n".join(f"- {memory.timestamp:%Y-%m-%d}: {memory.text}" for memory in group)
-    answer = yield from model.structured(
-        "consolidation", filled(_PROMPT, memories=listed), _Merged
-    )
+    answer = yield from model.structured("consolidation", filled(_PROMPT, memories=listed), _Merged)
     if not answer.memory.strip():
         raise GenerationError("consolidation: the LLM wrote an empty memory")
     return answer.memory.strip()

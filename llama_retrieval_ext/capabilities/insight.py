@@ -1,7 +1,7 @@
 """`InsightGenerator`: insights from structured input, each with its evidence."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.llms import LLM
@@ -9,6 +9,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.analysis import Analysis
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -114,7 +115,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
     def __init__(
         self,
         *,
-        llm: LLM | Callable[[str], str | Awaitable[str]],
+        llm: LLM | Caller,
         max_insights: int = 5,
         prompt: str = INSIGHT_PROMPT,
         timeout_s: float = GENERATION_TIMEOUT_S,

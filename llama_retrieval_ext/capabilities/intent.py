@@ -1,6 +1,6 @@
 """`IntentRecognizer`: the kind of a question, by rules, then embedding, then an LLM."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.language_model import as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -112,7 +113,7 @@ class IntentRecognizer(Selector):
         *,
         rules: RuleSelector | None = None,
         embed_model: BaseEmbedding | None = None,
-        llm: LLM | Callable[[str], str | Awaitable[str]] | None = None,
+        llm: LLM | Caller | None = None,
         min_confidence: float = 0.75,
         timeout_s: float = LLM_TIMEOUT_S,
     ) -> None:
@@ -269,7 +270,9 @@ def _result(choices: Sequence[ToolMetadata], found: Sequence[Selection]) -> Sele
 def _intents(intents: Mapping[str, Intent | str] | None) -> dict[str, Intent]:
     if intents is None:
         profiles = default_intent_profiles()
-        return {name: Intent(each.description) for name, each in profiles.items() if name != GENERAL}
+        return {
+            name: Intent(each.description) for name, each in profiles.items() if name != GENERAL
+        }
     if not isinstance(intents, Mapping) or not intents:
         raise ConfigurationError(
             f"intents must be a mapping of names to descriptions, got {intents!r}"

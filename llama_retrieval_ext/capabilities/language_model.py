@@ -1,7 +1,7 @@
 """Calls a language model for a capability: within its token budget, in time, parsed strictly."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -11,7 +11,7 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from llama_retrieval_ext.capabilities.callable_llm import CallableLLM
+from llama_retrieval_ext.capabilities.callable_llm import CallableLLM, Caller
 from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
@@ -112,7 +112,9 @@ class LanguageModel:
         second = yield from self.text(name, again if self.room(again) >= 0 else whole)
         value, problem = parse_structured(second, output_cls)
         if value is None:  # perhaps one was cut off: keep the entries that are whole
-            value = next(filter(None, (_partial(each, output_cls) for each in (second, first))), None)
+            value = next(
+                filter(None, (_partial(each, output_cls) for each in (second, first))), None
+            )
         if value is None:
             raise GenerationError(
                 f"{name}: the LLM gave no valid {output_cls.__name__} in two attempts: {problem}; "
@@ -120,9 +122,7 @@ class LanguageModel:
             )
         return value
 
-    def stream(
-        self, name: str, prompt: str, *, temperature: float | None = None
-    ) -> Iterator[str]:
+    def stream(self, name: str, prompt: str, *, temperature: float | None = None) -> Iterator[str]:
         """Yield the answer so far, each time it has grown; without what a model only thinks.
 
         Raises:
@@ -169,7 +169,7 @@ class LanguageModel:
             )
 
 
-def as_llm(llm: "LLM | Callable[[str], str | Awaitable[str]]") -> LLM:
+def as_llm(llm: LLM | Caller) -> LLM:
     """Return a LlamaIndex LLM; a plain function from prompt to text becomes one.
 
     Raises:
@@ -202,7 +202,9 @@ def with_temperature(llm: LLM, temperature: float | None) -> tuple[LLM, dict[str
 def structured_prompt(prompt: str, output_cls: type[BaseModel]) -> str:
     """Return the prompt with the JSON schema of the answer behind it."""
     schema = json.dumps(output_cls.model_json_schema(), ensure_ascii=False)
-    return f"{prompt}\n\nAnswer with one JSON object of this JSON schema and nothing else:\n{schema}"
+    return (
+        f"{prompt}\n\nAnswer with one JSON object of this JSON schema and nothing else:\n{schema}"
+    )
 
 
 def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
@@ -282,5 +284,3 @@ def _failure(name: str, error: BaseException) -> BaseException:
     failure = GenerationError(f"{name}: the LLM failed: {describe(error)}")
     failure.__cause__ = error
     return failure
-
-

@@ -1,7 +1,7 @@
 """`MemoryManager`: what a user said and did, stored and recalled over a knowledge base."""
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +11,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged_memories
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -118,7 +119,7 @@ class MemoryManager:
         storage: KnowledgeBase | BasePydanticVectorStore | Backend | str,
         *,
         embed_model: BaseEmbedding | None = None,
-        llm: LLM | Callable[[str], str | Awaitable[str]] | None = None,
+        llm: LLM | Caller | None = None,
         scope: Scope | None = None,
         fading: Fading | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -429,5 +430,3 @@ def _storage(storage: object, embed_model: BaseEmbedding | None) -> MemoryStorag
     if model is None:
         raise ConfigurationError("memories in a vector store need embed_model=")
     return StoreStorage(source.backend, model)
-
-

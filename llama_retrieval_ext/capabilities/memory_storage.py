@@ -192,7 +192,11 @@ class MemoryStorage(ABC):
 
     def check_scope(self, scope: Scope | None) -> None:
         """Raise `ScopeRequiredError` if a scope is required and there is none."""
-        if scope is None and isinstance(self.backend, EngineBackend) and self.backend.requires_scope:
+        if (
+            scope is None
+            and isinstance(self.backend, EngineBackend)
+            and self.backend.requires_scope
+        ):
             raise ScopeRequiredError(
                 "these memories are in a knowledge base that requires a scope; pass "
                 "scope=Scope(...) to the call or to the MemoryManager"

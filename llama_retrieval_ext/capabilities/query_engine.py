@@ -207,9 +207,7 @@ def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, N
             yield delta
 
 
-async def _adeltas(
-    first: Response, rest: AsyncIterator[Response]
-) -> AsyncGenerator[str, None]:
+async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
     shown = first.response or ""
     yield shown
     async for each in rest:

@@ -1,6 +1,6 @@
 """`RAGGenerator`: answers from retrieved passages, with citations that are checked."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -10,6 +10,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.citations import Citation, check_citations
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -132,7 +133,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         self,
         retriever: BaseRetriever,
         *,
-        llm: LLM | Callable[[str], str | Awaitable[str]],
+        llm: LLM | Caller,
         prompt: str = RAG_PROMPT,
         no_answer: str = NO_ANSWER,
         top_k: int | None = None,

@@ -1,6 +1,6 @@
 """`StyleGenerator`: writes in the style of examples."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -11,6 +11,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
@@ -109,7 +110,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         self,
         retriever: BaseRetriever | None = None,
         *,
-        llm: LLM | Callable[[str], str | Awaitable[str]],
+        llm: LLM | Caller,
         embed_model: BaseEmbedding | None = None,
         examples: int = 5,
         diversity: float = 0.3,

@@ -24,7 +24,14 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope, narrowed_filters
+from llama_retrieval_ext.query import (
+    KB_KEY,
+    TENANT_KEY,
+    Query,
+    Scope,
+    check_scope,
+    narrowed_filters,
+)
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -100,7 +107,9 @@ class _Search:
             advice = f" {self.fields}" if self.fields else ""
             return f"Nothing was found. Try other words or fewer filters.{advice}"
         hits = [_shown(hit) for hit in result.hits]
-        note = "\n\nThe answer is incomplete: a part of the search failed." if result.degraded else ""
+        note = (
+            "\n\nThe answer is incomplete: a part of the search failed." if result.degraded else ""
+        )
         room = self.max_tokens - self.tokens.count(note) - 1
         return fitted(hits, self.tokens, room=room).text + note
 
@@ -160,7 +169,9 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
         check_seconds(timeout_s, "timeout_s")
     bound = retriever if scope is None else retriever.for_scope(check_scope(scope))
     fields = _fields(bound, description, filters, sample) if sample else ""
-    search = _Search(bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields)
+    search = _Search(
+        bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields
+    )
     metadata = ToolMetadata(
         name=name,
         description=f"{description}\n{fields}".strip(),
@@ -204,7 +215,9 @@ def _stores_in(retriever: object) -> Iterable[StoreRetriever]:
 
 
 def _described(values: Sequence[object]) -> str:
-    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    numbers = [
+        each for each in values if isinstance(each, int | float) and not isinstance(each, bool)
+    ]
     distinct = sorted({_short(each) for each in values})
     if len(numbers) == len(values) and len(distinct) > _MOST_VALUES:
         return f"{min(numbers)} to {max(numbers)}"
