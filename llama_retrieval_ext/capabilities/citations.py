@@ -1,4 +1,5 @@
 """Citations in an answer: which passages they name, and whether they hold."""
+# ruff: noqa: RUF001 - Chinese punctuation on purpose
 
 import re
 from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
 from llama_retrieval_ext.capabilities.language_model import as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import documents_only
+from llama_retrieval_ext.capabilities.memory_storage import backend_of, documents_only
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import of_type
@@ -87,9 +87,11 @@ class CapabilityFactory:
         llm_caller: LLM | Caller | None = None,
         embedding: BaseEmbedding | None = None,
     ) -> None:
-        model = _one(llm, llm_caller, "llm", "llm_caller")
+        _check_one(llm, llm_caller, "llm", "llm_caller")
+        _check_one(embed_model, embedding, "embed_model", "embedding")
+        model = llm or llm_caller
         self.llm = None if model is None else as_llm(model)
-        self.embed_model = _one(embed_model, embedding, "embed_model", "embedding")
+        self.embed_model = embed_model or embedding
         self.backend: Backend | None = None
         if vector_store is not None:
             source = source_of(vector_store)
@@ -127,10 +129,8 @@ class CapabilityFactory:
             llm_caller: As for the class.
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
-        searching = kb.retriever("vector")
-        of_type(searching, VectorRetriever, "the retriever of kb")
         factory = cls(
-            getattr(searching, "backend", None),
+            backend_of(kb),
             kb.graph if graph_store is None else graph_store,
             llm=llm,
             ner=ner,
@@ -179,7 +179,10 @@ class CapabilityFactory:
         """
         made_from = {"preset": preset, "use_graph": use_graph, **options}
         return self._kept(
-            "retriever", cache_key, made_from, lambda: self._preset(preset, use_graph, options)
+            "retriever",
+            cache_key,
+            made_from,
+            lambda: self._preset(preset, options, use_graph=use_graph),
         )
 
     def create_rag_generator(
@@ -235,7 +238,7 @@ class CapabilityFactory:
             cache_key,
             {"with_retriever": with_retriever, "retriever": retriever, **options},
             lambda: StyleGenerator(
-                _chosen(with_retriever, retriever, lambda: self._preset(_BASIC, False, {})),  # noqa: FBT003
+                _chosen(with_retriever, retriever, lambda: self._preset(_BASIC, {})),
                 llm=self._llm("a style generator"),
                 **{"embed_model": self.embed_model, **options},
             ),
@@ -328,8 +331,9 @@ class CapabilityFactory:
     def create_conversation_capability_bundle(
         self, *, cache_key: Hashable = None
     ) -> CapabilityBundle:
-        """Return ``intent_recognizer``, ``memory_manager``, ``retriever`` (semantic) and
-        ``style_generator`` (basic).
+        """Return ``intent_recognizer``, ``memory_manager``, ``retriever``, ``style_generator``.
+
+        The retriever is ``semantic``, that of the style generator ``basic``.
         """
         return self._bundle(
             "conversation",
@@ -341,8 +345,9 @@ class CapabilityFactory:
         )
 
     def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return ``analyzer`` (advanced), ``rag_generator`` (advanced), ``memory_manager`` and
-        ``style_generator`` (basic).
+        """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
+
+        The retrievers of the first two are ``advanced``, that of the style generator ``basic``.
         """
         return self._bundle(
             "work",
@@ -354,8 +359,9 @@ class CapabilityFactory:
         )
 
     def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return ``retriever`` (advanced, with graph), ``analyzer`` (advanced),
-        ``insight_generator`` and ``memory_manager``.
+        """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
+
+        The retriever and that of the analyzer are ``advanced``, with graph.
         """
         return self._bundle(
             "knowledge",
@@ -399,8 +405,9 @@ class CapabilityFactory:
     def _preset(
         self,
         preset: str,
-        use_graph: bool,
-        options: Mapping[str, Any],  # noqa: FBT001 - private
+        options: Mapping[str, Any],
+        *,
+        use_graph: bool = False,
     ) -> RetrievalPipeline:
         of_type(use_graph, bool, "use_graph")
         if preset in PRESETS:
@@ -429,7 +436,7 @@ class CapabilityFactory:
         """The preset ``advanced`` with all that there is; ``basic`` where that is only vectors."""
         parts = self._parts(graph=True)
         is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
-        return self._preset(_ADVANCED if is_rich else _BASIC, self.graphs is not None, {})
+        return self._preset(_ADVANCED if is_rich else _BASIC, {}, use_graph=self.graphs is not None)
 
     def _parts(self, *, graph: bool) -> PresetParts:
         backend = self.backend
@@ -492,10 +499,9 @@ class CapabilityFactory:
         return self.llm
 
 
-def _one(first: T | None, second: T | None, name: str, other: str) -> T | None:
+def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
-    return second if first is None else first
 
 
 def _graphs(graph: Graph | PassageGraphs | None) -> PassageGraphs | None:

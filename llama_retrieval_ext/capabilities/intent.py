@@ -7,6 +7,7 @@ from typing import Final
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
+from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
@@ -58,9 +59,7 @@ class Intent:
     def __post_init__(self) -> None:
         if not isinstance(self.description, str) or not self.description:
             raise ConfigurationError(f"an intent needs a description, got {self.description!r}")
-        if isinstance(self.examples, str):
-            raise ConfigurationError(f"examples must be a list of questions, got {self.examples!r}")
-        object.__setattr__(self, "examples", tuple(self.examples))
+        of_type(self.examples, tuple, "examples", instead="write ('a question',)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +247,11 @@ class _LlamaIndexIntentSelector(BaseSelector):
         self._recognizer.check(named)
         return self._recognizer.select_plan(Query.of(query), named)
 
-    def _get_prompts(self) -> dict[str, object]:
+    def _get_prompts(self) -> PromptDictType:
         return {}
 
-    def _update_prompts(self, prompts: dict[str, object]) -> None:
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
         """There are none."""
-
-    def _get_prompt_modules(self) -> dict[str, object]:
-        return {}
 
 
 def _result(choices: Sequence[ToolMetadata], found: Sequence[Selection]) -> SelectorResult:

@@ -236,15 +236,28 @@ def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
 
 
 def _partial(answer: str, output_cls: type[M]) -> M | None:
+    """The whole entries of an answer that was cut off; None where there are none."""
     text = unfenced(cleaned(answer))
     start = _next_json(text, 0)
     if start is None:
         return None
     try:
         value = from_json(text[start:], allow_partial=True)
-        return output_cls.model_validate(_as_object(value, output_cls))
     except ValueError:
         return None
+    for candidate in (value, _without_last(value)):
+        try:
+            return output_cls.model_validate(_as_object(candidate, output_cls))
+        except ValidationError:
+            continue
+    return None
+
+
+def _without_last(value: object) -> object:
+    """A value that was cut off, without the last entry of each of its lists."""
+    if isinstance(value, dict):
+        return {k: each[:-1] if isinstance(each, list) else each for k, each in value.items()}
+    return value[:-1] if isinstance(value, list) else value
 
 
 def _next_json(text: str, start: int) -> int | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel, structured_prompt
 from llama_retrieval_ext.errors import GenerationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 
@@ -79,7 +79,10 @@ class MapReduce(Generic[M]):
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
         if chunks and all(each is None for each in results):
-            raise GenerationError(f"{self.name}: the LLM gave no usable answer to any prompt")
+            reason = current_context().session.degraded[-1].reason
+            raise GenerationError(
+                f"{self.name}: no usable answer to any of {len(chunks)} prompts; {reason}"
+            )
         findings = [finding for each in results for finding in each or ()]
         while len(chunks) > 1 and findings:
             following = self._chunks(findings, merging=True)

@@ -51,7 +51,7 @@ _CANDIDATES_PER_MEMORY: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """How memories lose strength with age.
+    r"""How memories lose strength with age.
 
     .. math:: s = 2^{-\\frac{a}{h} (1 - i)}
 
@@ -132,7 +132,7 @@ class MemoryManager:
         self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))
 
-    def remember(  # noqa: PLR0913 - what a memory has
+    def remember(
         self,
         text: str,
         *,
@@ -169,7 +169,7 @@ class MemoryManager:
         self._storage.add(node_of(memory), memory.scope)
         return memory
 
-    async def aremember(  # noqa: PLR0913 - as above
+    async def aremember(
         self,
         text: str,
         *,
@@ -404,10 +404,13 @@ class MemoryManager:
         hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
         known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
         done = yield from merged_memories(known, similarity=similarity, model=self._model)
-        for merged, replaced in zip(done.merged, done.replaced, strict=True):
-            yield Call(lambda merged=merged: self._storage.add(node_of(merged), merged.scope))
-            yield Call(lambda replaced=replaced: self._storage.delete(replaced))
+        yield Call(lambda: self._replace(done))
         return done
+
+    def _replace(self, done: Consolidation) -> None:
+        for merged, replaced in zip(done.merged, done.replaced, strict=True):
+            self._storage.add(node_of(merged), merged.scope)
+            self._storage.delete(replaced)
 
     def _within(self, scope: Scope | None) -> Scope | None:
         own = scope if self.scope is None else self.scope.narrowed(scope)

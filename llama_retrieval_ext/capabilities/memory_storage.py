@@ -22,6 +22,7 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
@@ -35,6 +36,8 @@ MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+# Before any date; each memory has a time, so that this finds them all, and no document.
+_EARLIEST: Final = -(2**52)
 
 
 @dataclass(frozen=True)
@@ -168,9 +171,9 @@ def memory_filters(
         end: In microseconds, inclusive; None for any.
         filters: Further conditions on metadata.
     """
-    bounds = [
+    bounds: list[tuple[str, FilterOperator, str | int]] = [
         *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
-        (TIME_KEY, FilterOperator.GTE, 0 if start is None else start),
+        (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
         *([] if end is None else [(TIME_KEY, FilterOperator.LTE, end)]),
     ]
     parts: list[MetadataFilter | MetadataFilters] = [
@@ -246,6 +249,14 @@ async def _asearched(retriever: VectorRetriever, query: Query) -> list[Hit]:
     return (await retriever.asearch(query)).hits
 
 
+def backend_of(kb: KnowledgeBase) -> Backend:
+    """Return the backend that a knowledge base is searched through."""
+    searching = kb.retriever("vector")
+    if not isinstance(searching, StoreRetriever):
+        raise ConfigurationError(f"{kb!r} has no vector search")
+    return searching.backend
+
+
 class KnowledgeBaseStorage(MemoryStorage):
     """Memories as documents of a knowledge base.
 
@@ -255,7 +266,7 @@ class KnowledgeBaseStorage(MemoryStorage):
 
     def __init__(self, kb: KnowledgeBase) -> None:
         self._kb = kb
-        self.backend = kb.retriever("vector").backend
+        self.backend = backend_of(kb)
         self.embed_model = kb.embed_model
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:

@@ -75,7 +75,7 @@ def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
     several = isinstance(passages, Iterable) and not isinstance(
         passages, str | BaseNode | NodeWithScore
     )
-    items = list(passages) if several else [passages]  # type: ignore[arg-type, list-item]  # as checked
+    items = list(passages) if several else [passages]
     return [_as_hit(item, f"{name}-{number}", name) for number, item in enumerate(items, start=1)]
 
 

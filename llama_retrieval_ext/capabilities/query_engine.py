@@ -60,6 +60,9 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     _model: LanguageModel = PrivateAttr()
     _prompt: str = PrivateAttr()
 
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic's
+        super().__init__(**fields)
+
     @abstractmethod
     def _candidates(self, request: Request) -> Plan[list[Hit]]:
         """The plan for the passages to choose from, best first."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.llms import LLM
-from llama_index.core.schema import QueryType
+from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.callable_llm import Caller
@@ -242,14 +242,14 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     def _finished(
         self, text: str, passages: Passages, degraded: tuple[Degradation, ...]
     ) -> RAGAnswer:
-        hits = list(passages.hits)
+        hits: list[NodeWithScore] = list(passages.hits)
         if not text or NOT_IN_PASSAGES in text:
             return RAGAnswer(self.no_answer, hits, found=False, degraded=degraded)
-        checked = check_citations(text, hits)
+        checked = check_citations(text, passages.hits)
         return RAGAnswer(
             text,
             hits,
-            {hit.node_id: hit.node.metadata for hit in hits},
+            {hit.node.node_id: hit.node.metadata for hit in hits},
             citations=checked.valid,
             problems=checked.problems,
             degraded=degraded,

@@ -131,7 +131,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         self._prompt = self._checked_prompt(prompt)
         self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
-    def generate(  # noqa: PLR0913 - what a call may set
+    def generate(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,
@@ -160,7 +160,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         bound = Query.of(prompt).but(scope=scope, filters=filters, timeout_s=timeout_s)
         return self._run(self._request(bound, style_references, temperature))
 
-    async def agenerate(  # noqa: PLR0913 - as above
+    async def agenerate(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,

@@ -1,7 +1,7 @@
 """`retrieval_tool`: a retriever as a LlamaIndex tool, for agents."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
 )
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictFloat, StrictInt
 
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.passages import fitted
@@ -43,7 +43,7 @@ _MOST_VALUES: Final = 8
 _MOST_CHARACTERS: Final = 60
 
 _Operator = Literal["==", "!=", ">", ">=", "<", "<=", "in", "nin", "contains", "text_match"]
-_Value = str | int | float | bool | list[str] | list[int] | list[float]
+_Value = str | StrictInt | StrictFloat | list[str] | list[int] | list[float]
 
 
 class _Condition(BaseModel):
@@ -127,7 +127,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     timeout_s: float | None = None,
     tokenize: Tokenize | None = None,
 ) -> FunctionTool:
-    """Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
+    r"""Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
 
     The model chooses a query, further filters and how many passages. It cannot choose the scope,
     and filters only narrow. The description lists the metadata fields and values of a sample of
@@ -202,8 +202,8 @@ def _fields(
     return f"Fields to filter by: {'; '.join(described[:_MOST_FIELDS])}." if described else ""
 
 
-def _stores_in(retriever: object) -> Iterable[StoreRetriever]:
-    """The retrievers over stores inside; vector search first, which finds something for any text."""
+def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
+    """The retrievers over stores inside, vector search first: it finds something for any text."""
     found: list[StoreRetriever] = []
     pending: list[object] = [retriever]
     while pending:
