@@ -4,6 +4,7 @@
 
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
+    │  ├─ ConfigFileError                       a configuration file that cannot be used
     │  ├─ InvalidFilterError                    a filter that cannot mean anything
     │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that do not fit
@@ -34,12 +35,13 @@
 Each leaf also inherits the built-in that callers expect, so ``except ValueError`` keeps working.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "ArgumentError",
     "CircuitOpenError",
     "CompositionError",
+    "ConfigFileError",
     "ConfigurationError",
     "DeadlineExceededError",
     "DimensionMismatchError",
@@ -89,6 +91,20 @@ def _restored(
 
 class ConfigurationError(RetrievalExtError, ValueError):
     """An argument has a value that cannot work; the message says which would."""
+
+
+class ConfigFileError(ConfigurationError):
+    """A configuration file that cannot be used.
+
+    Attributes:
+        file: Its name; empty for a text.
+        problems: What is wrong, a line of text each: line, column, field, and what to write.
+    """
+
+    def __init__(self, file: str, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(f"{file or 'configuration'}, {each}" for each in problems))
+        self.file = file
+        self.problems = tuple(problems)
 
 
 class GraphRequiredError(ConfigurationError):

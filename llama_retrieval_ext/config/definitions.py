@@ -14,6 +14,8 @@ from pydantic import JsonValue, ValidationError
 
 from llama_retrieval_ext import pipeline, retrievers, stages
 from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
+from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
+from llama_retrieval_ext.config.scores import MinMaxScores
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.legs import Leg
@@ -39,7 +41,8 @@ SCOPE: Final = "scope"
 _BASES: Final = (Refine, Rewrite, FanOut, Fusion, Reranker, Selector, Retriever)
 _OTHERS: Final = (
     *(Branches, CircuitBreaker, FanOutChain, FunctionStage, FusionChain, FusionRetriever),
-    *(KnowledgePolicy, Leg, Pipeline, Recency, RefineChain, RewriteChain, Scope, Tokenizer, Unfused),
+    *(KeptBM25Retriever, KnowledgePolicy, Leg, MinMaxScores, Pipeline, Recency, RefineChain),
+    *(RewriteChain, Scope, Tokenizer, Unfused),
 )
 
 
@@ -107,7 +110,8 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
         if each.kind is each.VAR_KEYWORD:
             parameters |= _keywords(hint)
         elif each.kind is each.VAR_POSITIONAL:
-            parameters[each.name] = Parameter(Sequence[hint], (), is_rest=True)
+            several = Sequence[hint]  # type: ignore[valid-type]  # made of a signature
+            parameters[each.name] = Parameter(several, (), is_rest=True)
         else:
             parameters[each.name] = Parameter(hint, each.default)
     kind = make if isinstance(make, type) else hints.get("return", object)

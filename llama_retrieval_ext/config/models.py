@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -39,6 +38,7 @@ TEXT: Final = "text"
 TUPLE: Final = "tuple"
 ESCAPES: Final = (REF, ENV, MAP, TEXT, TUPLE)
 
+_OURS: Final = "llama_retrieval_ext.config"
 # In a schema under construction: names of nodes, which pydantic would look for as its own models.
 _NODES: Final = "x-nodes"
 
@@ -151,22 +151,20 @@ def _problem(
         names = ", ".join(definition.parameters) or "none"
         advice = f"did you mean {near!r}?" if near else f"its fields are {names}"
         return Problem((*path, *place), f"{what} has no field {field!r}; {advice}", at_key=True)
-    messages = dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in errors)
+    messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
+    text = " or ".join(messages).replace(" or must be ", " or ")
     where = ".".join(str(each) for each in place)
-    return Problem((*path, *place), f"{where!r} of {what} should be {' or '.join(messages)}")
+    return Problem((*path, *place), f"{where!r} of {what}: {text}")
 
 
 def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
     """The path in the data that pydantic means: without the members of unions in its location."""
     path: list[str | int] = []
     for part in location:
-        if isinstance(data, Mapping) and part in data:
+        is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        if is_item or (isinstance(data, Mapping) and part in data):
             data = data[part]
-        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        else:
-            continue
-        path.append(part)
+            path.append(part)
     return tuple(path)
 
 
@@ -177,11 +175,12 @@ def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseMo
         name: (_field(parameter, known), _default(parameter))
         for name, parameter in definition.parameters.items()
     }
+    kind: Any = Literal.__getitem__(definition.name)  # a type that is made of a definition
     return create_model(
         definition.name,
         __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
         __doc__=definition.description or None,
-        type=(Literal[definition.name], ...),
+        type=(kind, ...),
         **fields,
     )
 
@@ -197,27 +196,27 @@ def _field(parameter: Parameter, known: Sequence[Definition]) -> Any:  # noqa: A
     return _configured(parameter.hint, known)
 
 
-def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401, PLR0911 - types
+def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
     """The type that stands in a configuration where a signature has this one."""
     arms = arms_of(hint)
     if len(arms) > 1:
         return _union([_configured(arm, known) for arm in arms])
-    origin = get_origin(hint)
-    if origin is Annotated:
+    if get_origin(hint) is Annotated:
         inside, *extras = get_args(hint)
         return Annotated[(_configured(inside, known), *extras)]
-    if origin is Literal or hint in {int, bool, None, type(None), Any, object, JsonValue}:
-        return Any if hint in {object, Any} else hint
-    if hint is float:
-        return float
-    if hint is str:
-        return _Text
+    if hint in {object, Any}:
+        return Any
+    if get_origin(hint) is Literal or hint in {int, bool, float, None, type(None), JsonValue}:
+        return hint
+    return _Text if hint is str else _collection(hint, known)
+
+
+def _collection(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+    origin, inside = get_origin(hint), get_args(hint)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(_configured(get_args(hint)[1], known))
-    if isinstance(origin, type) and issubclass(list, origin):
-        return _items(_configured(get_args(hint)[0], known))
-    if origin is tuple:
-        return _items(_configured(get_args(hint)[0], known))
+        return _mapping(_configured(inside[1], known))
+    if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
+        return _items(_configured(inside[0], known))
     return _node(hint, known)
 
 
@@ -241,9 +240,8 @@ def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a ty
     if isinstance(kind, type) and issubclass(kind, Enum):
         names = tuple(name for name, each in enum_members().items() if type(each) is kind)
         return Literal[names] if names else str
-    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not MetadataFilters:
-        if kind.__module__.startswith("llama_retrieval_ext.config"):
-            return kind
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
+        return kind
     names = tuple(each.name for each in known if _is_a(each.kind, kind))
     check = AfterValidator(_checked_node(names, kind))
     return Annotated[Any, check, WithJsonSchema({_NODES: [*names, REF]})]
@@ -266,15 +264,14 @@ def _checked_node(names: Collection[str], kind: Any) -> Callable[[Any], Any]:  #
                 return value
         elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
             return value
-        elif inspect.isclass(kind) and not isinstance(value, str | int | float | list | dict):
-            if value is not None:  # an object of the application, in a call
-                return value
+        elif not isinstance(value, str | int | float | list | dict | None):
+            return value  # an object of the application, in a call; it is checked where it goes
         near = nearest(str(value[TYPE]), names) if is_node(value) else None
         advice = f"; did you mean {near!r}?" if near else ""
         expected = f"a mapping with 'type' {' or '.join(names)}, or " if names else ""
         raise PydanticCustomError(
             "node",
-            "{expected}a reference {{ref: NAME}} to a {word}{advice}",  # type: ignore[arg-type]
+            "must be {expected}a reference (ref: NAME) to a {word}{advice}",
             {"expected": expected, "word": word, "advice": advice},
         )
 

@@ -6,12 +6,14 @@ from enum import Enum
 from typing import Any, Final
 
 from llama_index.core.vector_stores.types import MetadataFilters
+from pydantic import BaseModel, ValidationError
 
 from llama_retrieval_ext.arguments import arguments_of, value_expression
 from llama_retrieval_ext.config.definitions import (
     SCOPE,
     Definition,
     Parameter,
+    arms_of,
     class_definitions,
     enum_members,
 )
@@ -134,7 +136,7 @@ class Builder:
     def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
         self._known, self._live, self._parts = known, live, parts
 
-    def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401, PLR0911
+    def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
         """Return what data stands for.
 
         Raises:
@@ -197,10 +199,26 @@ class Builder:
             RetrievalExtError: The arguments cannot work.
         """
         rest: list[object] = [self._parts] if definition.takes_parts else []
-        named = dict(arguments)
+        hints = {name: each.hint for name, each in definition.parameters.items()}
+        named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}
         scope = named.pop(SCOPE, None) if definition.is_scoped_later else None
         for name, parameter in definition.parameters.items():
             if parameter.is_rest:
                 rest.extend(named.pop(name, ()))
         made = definition.make(*rest, **named)
         return made if scope is None else made.for_scope(scope)  # type: ignore[attr-defined]
+
+
+def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have
+    """The value, as the model that the parameter expects."""
+    if not isinstance(value, Mapping):
+        return value
+    kinds = [arm for arm in arms_of(hint) if isinstance(arm, type) and issubclass(arm, BaseModel)]
+    if not kinds:
+        return value
+    try:
+        return kinds[0].model_validate(dict(value))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"{kinds[0].__name__}: {where}: {first['msg']}") from None

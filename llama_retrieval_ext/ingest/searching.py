@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -20,12 +20,15 @@ from llama_retrieval_ext.ingest.graph_search import (
     check_graph_options,
     graph_retriever,
 )
+from llama_retrieval_ext.ingest.presets import PresetKind, PresetOptions, preset_retriever
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.presets import PRESETS
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
@@ -37,7 +40,42 @@ if TYPE_CHECKING:
     from llama_index.core.query_engine import RetrieverQueryEngine
 
 
-Kind: TypeAlias = Literal["vector", "keyword", "hybrid", "graph", "kg_rule", "knowledge"]
+StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+GraphKind: TypeAlias = Literal["graph", "kg_rule", "knowledge"]
+Kind: TypeAlias = StoreKind | GraphKind | PresetKind
+
+
+class StoreArguments(TypedDict, total=False):
+    """What ``retriever`` takes for any kind."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class GraphArguments(StoreArguments, GraphOptions, total=False):
+    """What ``retriever`` takes for kinds that need a graph."""
+
+
+class PresetArguments(PresetOptions, total=False):
+    """What ``retriever`` takes for presets."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class KindOptions(GraphOptions, PresetOptions, total=False):
+    """What some kinds take besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +102,7 @@ def build_retriever(
         ConfigurationError: There is no such kind, or it cannot be set up so.
     """
     if kind not in list(_KINDS):
-        kinds = [*_KINDS, *GRAPH_KINDS]
+        kinds = [*_KINDS, *GRAPH_KINDS, *PRESETS]
         near = difflib.get_close_matches(str(kind), kinds, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
@@ -77,6 +115,15 @@ def build_retriever(
             f"fuse; {kind!r} has one"
         )
     return _KINDS[kind](wanted, backend, embed_model)
+
+
+def check_no_options(kind: str, options: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for options of other kinds that are given."""
+    unfit = [name for name, each in options.items() if each is not None]
+    if unfit:
+        raise ConfigurationError(
+            f"the preset {kind!r} takes no {', '.join(unfit)}; put stages behind it with >>"
+        )
 
 
 def _vector(
@@ -153,6 +200,22 @@ class Searchable:
     def _check_open(self) -> None:
         """Raise if it was closed."""
 
+    @overload
+    def retriever(
+        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+    ) -> StoreRetriever: ...
+
+    @overload
+    def retriever(self, kind: GraphKind, **arguments: Unpack[GraphArguments]) -> Retriever: ...
+
+    @overload
+    def retriever(
+        self, kind: PresetKind, **arguments: Unpack[PresetArguments]
+    ) -> RetrievalPipeline: ...
+
+    @overload
+    def retriever(self, kind: Kind, **arguments: Unpack[StoreArguments]) -> Retriever: ...
+
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
         self,
@@ -168,7 +231,7 @@ class Searchable:
         candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **graph_options: Unpack[GraphOptions],
+        **options: Unpack[KindOptions],
     ) -> Retriever:
         """A retriever over what is in here, now and later.
 
@@ -176,7 +239,8 @@ class Searchable:
             kind: ``vector``, ``keyword`` or ``hybrid``; of a knowledge base with a graph also
                 ``graph``, a `GraphRetriever` seeded by hybrid search, ``kg_rule``, a
                 `KGRuleRetriever`, or ``knowledge``, a `KnowledgeRetriever` over hybrid search and
-                rules.
+                rules. A preset: ``basic``, ``advanced``, ``semantic`` or ``auto``; see
+                `build_preset`.
             top_k: How many hits to return when the query does not say; at least 1.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking, where it is always the same one.
@@ -190,8 +254,8 @@ class Searchable:
                 None for the default of `HybridRetriever`.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
-            graph_options: For ``graph``: ``seed``, ``linker``, ``enable_multi_hop``, ``max_hops``,
-                ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
+            options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
+                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
                 ``knowledge``: ``rules``, ``linker``; for ``knowledge``: ``policy``.
 
         Raises:
@@ -200,6 +264,12 @@ class Searchable:
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
+        if kind in list(PRESETS):
+            plain = {"fusion": fusion, "alpha": alpha, "candidates": candidates}
+            check_no_options(kind, {**plain, "pushdown": pushdown or None, "collapse": collapse})
+            hits = one_top_k(top_k, similarity_top_k)
+            common = CommonOptions(top_k=hits, filters=filters, scope=scope, name=name or "")
+            return self._preset(kind, common, options)
         wanted = RetrieverOptions(
             top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
@@ -211,11 +281,22 @@ class Searchable:
             candidates=candidates,
             name=kind if name is None else name,
         )
-        retriever = self._over_graph(kind, wanted, graph_options) or build_retriever(
+        retriever = self._over_graph(kind, wanted, options) or build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )
         retriever.requires_scope = self.require_scope
         return retriever
+
+    def _preset(
+        self, kind: str, common: CommonOptions, options: Mapping[str, object]
+    ) -> RetrievalPipeline:
+        bound: StoreArguments = {"filters": common["filters"], "scope": common["scope"]}
+        legs = {"vector": self.retriever("vector", **bound)}
+        if self._backend.features.keyword is not None:
+            legs["keyword"] = self.retriever("keyword", **bound)
+        made = preset_retriever(kind, legs, self._graphs, options, common)
+        made.requires_scope = self.require_scope
+        return made
 
     def _over_graph(
         self, kind: str, wanted: RetrieverOptions, options: GraphOptions

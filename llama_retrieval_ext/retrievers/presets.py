@@ -182,6 +182,8 @@ def build_preset(
     chosen, reason = _chosen(name, parts)
     _check_options(name, options)
     _check_parts(chosen, parts)
+    if name == "advanced":
+        _check_graph_options(parts, options)
     applicable = {key: each for key, each in options.items() if key in PRESETS[chosen].options}
     settings = {**PRESETS[chosen].options, **applicable}
     depth = max(_CANDIDATES, _CANDIDATES_PER_HIT * top_k)
@@ -288,6 +290,14 @@ def _check_options(name: str, options: Mapping[str, object]) -> None:
         raise ConfigurationError(
             f"{option!r} is no option of the preset {name!r}{elsewhere}. {advice}"
             f"Its options are {', '.join(known) or 'none'}"
+        )
+
+
+def _check_graph_options(parts: PresetParts, options: Mapping[str, object]) -> None:
+    of_graph = [key for key in ("graph_weight", "enable_multi_hop", "max_hops") if key in options]
+    if of_graph and parts.graph is None:
+        raise ConfigurationError(
+            f"{' and '.join(of_graph)} have no effect without the part 'graph', which is missing"
         )
 
 

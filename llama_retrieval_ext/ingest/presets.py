@@ -1,0 +1,84 @@
+"""Presets over a knowledge base: its own retrievers are the parts."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias, TypedDict
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.ingest.graph_search import CommonOptions, graph_retriever
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+
+PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
+
+# Parts that are no option of `build_preset`.
+_PARTS: Final = ("llm", "reranker")
+
+
+class PresetOptions(TypedDict, total=False):
+    """What presets take; see `build_preset`.
+
+    Attributes:
+        vector_weight: Weight of retrieval by meaning.
+        graph_weight: Weight of the graph.
+        keyword_weight: Weight of retrieval by words.
+        lambda_param: From 1 for relevance alone to 0 for diversity alone.
+        enable_multi_hop: Whether the graph is followed beyond passages that name an entity.
+        max_hops: How far.
+        intent_by_llm: Whether the LLM reads questions whose kind no rule recognises.
+        llm: The LLM.
+        reranker: Reranks in place of `RuleRerank`.
+    """
+
+    vector_weight: float
+    graph_weight: float
+    keyword_weight: float
+    lambda_param: float
+    enable_multi_hop: bool
+    max_hops: int
+    intent_by_llm: bool
+    llm: LLM | None
+    reranker: AnyReranker | None
+
+
+def preset_retriever(
+    name: str,
+    legs: Mapping[str, StoreRetriever],
+    graphs: PassageGraphs | None,
+    options: Mapping[str, Any],
+    common: CommonOptions,
+) -> RetrievalPipeline:
+    """Return a preset over a knowledge base.
+
+    Args:
+        name: The preset.
+        legs: ``vector``, and ``keyword`` where the engine has keyword search; with the filters and
+            the scope.
+        graphs: The graph; None for none.
+        options: Those of the preset, and ``llm`` and ``reranker``.
+        common: Those of all retrievers.
+
+    Raises:
+        ConfigurationError: There is no such option, or a part is missing.
+    """
+    parts = PresetParts(
+        vector=legs["vector"],
+        keyword=legs.get("keyword"),
+        graph=None if graphs is None else _by_entities(graphs, legs["vector"], common),
+        embed_model=legs["vector"].embed_model,
+        llm=options.get("llm"),
+        reranker=options.get("reranker"),
+    )
+    settings = {key: each for key, each in options.items() if key not in _PARTS}
+    made = build_preset(name, parts, top_k=common["top_k"], **settings)
+    made.name = common["name"] or made.name
+    return made if common["scope"] is None else made.for_scope(common["scope"])
+
+
+def _by_entities(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
+    """Entity search: what it finds, the other legs have not found already."""
+    return graph_retriever("graph", graphs, vector, {"seed": None}, {**common, "name": "graph"})
