@@ -265,7 +265,7 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
                 answer = str(tools[scope].call(query="annual leave").content)
                 return tenant in answer and other not in answer
             case _:
-                hits = factory.create_retriever("semantic", cache_key="s").search(
+                hits = factory.create_retriever("basic", cache_key="s").search(
                     "annual leave", scope=scope
                 )
                 return {hit.node.metadata["tenant_id"] for hit in hits} == {tenant}
