@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from llama_retrieval_ext.capabilities.callable_llm import CallableLLM, Caller
+from llama_retrieval_ext.capabilities.streaming import atimed, timed, visible
 from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
@@ -87,10 +88,7 @@ class LanguageModel:
         )
         if outcomes[0].error is not None:
             raise _failure(name, outcomes[0].error)
-        answer = cleaned(outcomes[0].result().text or "")
-        if not answer:
-            raise GenerationError(f"{name}: the LLM gave an empty answer")
-        return answer
+        return _whole(name, outcomes[0].result().text or "")
 
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
         """Return the plan for an answer as a pydantic object; a malformed one is asked for again.
@@ -123,23 +121,27 @@ class LanguageModel:
         return value
 
     def stream(self, name: str, prompt: str, *, temperature: float | None = None) -> Iterator[str]:
-        """Yield the answer so far, each time it has grown; without what a model only thinks.
+        """Yield the answer so far, each time it has grown, and last the whole one.
+
+        What a model only thinks is left out.
 
         Raises:
             GenerationError: As for `text`.
         """
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
-        shown = ""
+        so_far, shown = "", ""
         try:
-            for part in llm.stream_complete(prompt, formatted=False, **options):
-                if (visible := _visible(part.text or "")) != shown:
-                    shown = visible
-                    yield visible
+            for part in timed(
+                lambda: llm.stream_complete(prompt, formatted=False, **options), self.timeout_s
+            ):
+                so_far = part.text or ""
+                if (text := visible(so_far)) not in ("", shown):
+                    shown = text
+                    yield text
         except Exception as error:
             raise _failure(name, error) from error
-        if not shown.strip():
-            raise GenerationError(f"{name}: the LLM gave an empty answer")
+        yield _whole(name, so_far)
 
     async def astream(
         self, name: str, prompt: str, *, temperature: float | None = None
@@ -147,16 +149,17 @@ class LanguageModel:
         """`stream` without blocking the event loop, as far as the LLM does not."""
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
-        shown = ""
+        so_far, shown = "", ""
         try:
-            async for part in await llm.astream_complete(prompt, formatted=False, **options):
-                if (visible := _visible(part.text or "")) != shown:
-                    shown = visible
-                    yield visible
+            parts = llm.astream_complete(prompt, formatted=False, **options)
+            async for part in atimed(parts, self.timeout_s):
+                so_far = part.text or ""
+                if (text := visible(so_far)) not in ("", shown):
+                    shown = text
+                    yield text
         except Exception as error:
             raise _failure(name, error) from error
-        if not shown.strip():
-            raise GenerationError(f"{name}: the LLM gave an empty answer")
+        yield _whole(name, so_far)
 
     def check_fits(self, name: str, prompt: str) -> None:
         """Raise `GenerationError` if a prompt leaves no room for the answer."""
@@ -271,21 +274,11 @@ def _as_object(value: object, output_cls: type[BaseModel]) -> object:
     return value
 
 
-def _visible(answer: str) -> str:
-    """An unfinished answer without thoughts, and without what may turn out to be a tag."""
+def _whole(name: str, answer: str) -> str:
     text = cleaned(answer)
-    for sign in "<[◁":
-        start = text.rfind(sign)
-        if start >= 0 and len(text) - start < _LONGEST_TAG and not _closed(text[start:]):
-            text = text[:start]
+    if not text:
+        raise GenerationError(f"{name}: the LLM gave an empty answer")
     return text
-
-
-_LONGEST_TAG: Final = 24
-
-
-def _closed(tag: str) -> bool:
-    return any(sign in tag for sign in ">]▷")
 
 
 def _failure(name: str, error: BaseException) -> BaseException:
