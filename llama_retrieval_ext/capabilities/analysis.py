@@ -1,6 +1,6 @@
 """`DataAnalyzer`: what documents say about given metrics, with the evidence."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -17,16 +17,24 @@ from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, OnFindings, SourcesOf
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.passages import PassagesLike, as_hits, fitted
+from llama_retrieval_ext.capabilities.running import (
+    apartials,
+    aresult,
+    degraded_count,
+    degraded_since,
+    partials,
+    result,
+    within,
+)
 from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.context import current_context, in_answer, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
-from llama_retrieval_ext.execution.streaming import astream, stream
+from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, as_hit
@@ -177,9 +185,8 @@ class DataAnalyzer(BaseSynthesizer):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
-        query = self._query(focus, scope, filters, timeout_s)
-        with in_answer():
-            return run(self._timed(query, documents, metrics))
+        query = self._query(focus, scope, filters)
+        return result(within("analysis", self._plan(query, documents, metrics), timeout_s))
 
     async def aanalyze(
         self,
@@ -192,9 +199,9 @@ class DataAnalyzer(BaseSynthesizer):
         timeout_s: float | None = None,
     ) -> Analysis:
         """`analyze` without blocking the event loop."""
-        query = self._query(focus, scope, filters, timeout_s)
-        with in_answer():
-            return await arun(self._timed(query, documents, metrics))
+        query = self._query(focus, scope, filters)
+        plan = within("analysis", self._plan(query, documents, metrics), timeout_s)
+        return await aresult(plan)
 
     def stream(
         self,
@@ -206,13 +213,8 @@ class DataAnalyzer(BaseSynthesizer):
         filters: MetadataFilters | None = None,
     ) -> Iterator[Analysis]:
         """Yield the findings so far after each few prompts, and last the whole analysis."""
-        query = self._query(focus, scope, filters, None)
-
-        def work(report: Callable[[Analysis], None]) -> Analysis:
-            with in_answer():
-                return run(self._plan(query, documents, metrics, report))
-
-        return stream(work)
+        query = self._query(focus, scope, filters)
+        return partials(lambda report: self._plan(query, documents, metrics, report))
 
     def astream(
         self,
@@ -224,13 +226,8 @@ class DataAnalyzer(BaseSynthesizer):
         filters: MetadataFilters | None = None,
     ) -> AsyncIterator[Analysis]:
         """`stream` without blocking the event loop."""
-        query = self._query(focus, scope, filters, None)
-
-        async def work(report: Callable[[Analysis], None]) -> Analysis:
-            with in_answer():
-                return await arun(self._plan(query, documents, metrics, report))
-
-        return astream(work)
+        query = self._query(focus, scope, filters)
+        return apartials(lambda report: self._plan(query, documents, metrics, report))
 
     def synthesize(
         self,
@@ -283,56 +280,32 @@ class DataAnalyzer(BaseSynthesizer):
         if "prompt" in prompts:
             self._template = prompts["prompt"].get_template()
 
-    def _query(
-        self,
-        focus: str,
-        scope: Scope | None,
-        filters: MetadataFilters | None,
-        timeout_s: float | None,
-    ) -> Query:
+    def _query(self, focus: str, scope: Scope | None, filters: MetadataFilters | None) -> Query:
         if self.retriever is None and (scope is not None or filters is not None):
             raise ConfigurationError(
                 "scope and filters bound the retrieval of earlier material, and this analyser has "
                 "no retriever; leave them out, or pass one"
             )
-        return Query(focus, scope=scope, filters=filters, timeout_s=timeout_s)
-
-    def _timed(
-        self, query: Query, documents: PassagesLike, metrics: Sequence[str] | None
-    ) -> Plan[Analysis]:
-        plan = self._plan(query, documents, metrics)
-        if query.timeout_s is None:
-            return (yield from plan)
-        outcomes: list[Outcome[Analysis]] = yield Together(
-            [Task("analysis", plan, query.timeout_s)]
-        )
-        return outcomes[0].result()
+        return Query(focus, scope=scope, filters=filters)
 
     def _plan(
         self,
         query: Query,
         documents: PassagesLike,
         metrics: Sequence[str] | None,
-        report: Callable[[Analysis], None] | None = None,
+        report: Report[Analysis] | None = None,
     ) -> Plan[Analysis]:
         names = self.metrics if metrics is None else _checked_metrics(metrics)
         hits = as_hits(documents, name="documents")
-        before = len(current_context().session.degraded)
-        partial: OnFindings | None = None
-        if report is not None:
-
-            def partial(found: list[Item]) -> None:
-                report(_analysis(found, names))
-
+        before = degraded_count()
+        partial = None if report is None else lambda found: report(_analysis(found, names))
         items = [Item(hit.node.get_content(), (hit.node_id,)) for hit in hits]
         found = yield from self._map_reduce(names, query.query_str).plan(items, partial)
         analysis = _analysis(found, names)
         if self.retriever is not None and found:
-            history = yield from self._history(analysis, query, hits)
+            history = yield from self._history(self.retriever, analysis, query, hits)
             analysis = yield from self._compared(analysis, history)
-        degraded = current_context().session.degraded[before:]
-        analysis.degraded = [f"{each.where}: {each.reason}" for each in degraded]
-        return analysis
+        return analysis.model_copy(update={"degraded": degraded_since(before)})
 
     def _map_reduce(self, metrics: Sequence[str], focus: str) -> MapReduce[_Findings]:
         note = f" Heed this: {focus}." if focus else ""
@@ -350,14 +323,15 @@ class DataAnalyzer(BaseSynthesizer):
             lambda answer, sources_of: _read(answer, sources_of, names),
         )
 
-    def _history(self, analysis: Analysis, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        assert_retriever = check_retriever(self.retriever, "retriever")  # type: ignore[arg-type]
+    def _history(
+        self, retriever: BaseRetriever, analysis: Analysis, query: Query, hits: Sequence[Hit]
+    ) -> Plan[list[Hit]]:
         text = analysis.summary or " ".join(
             finding.text for found in analysis.metrics.values() for finding in found
         )
         bound = Query(text, scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
-        found = yield from retrieval(assert_retriever, bound, top_k=_HISTORY + len(known))
+        found = yield from retrieval(retriever, bound, top_k=_HISTORY + len(known))
         return [as_hit(hit) for hit in found if hit.node_id not in known][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:

@@ -1,7 +1,7 @@
 """`InsightGenerator`: insights from structured input, each with its evidence."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.llms import LLM
@@ -17,13 +17,21 @@ from llama_retrieval_ext.capabilities.language_model import (
     as_llm,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.running import (
+    apartials,
+    aresult,
+    degraded_count,
+    degraded_since,
+    partials,
+    result,
+    within,
+)
 from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, in_answer, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.streaming import astream, stream
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 
 INSIGHT_PROMPT: Final = """\
@@ -153,33 +161,21 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``data`` is none of these.
         """
-        with in_answer():
-            return run(self._timed(data, focus, timeout_s))
+        return result(within("insights", self._plan(data, focus), timeout_s))
 
     async def agenerate(
         self, data: InsightData, *, focus: str = "", timeout_s: float | None = None
     ) -> InsightReport:
         """`generate` without blocking the event loop."""
-        with in_answer():
-            return await arun(self._timed(data, focus, timeout_s))
+        return await aresult(within("insights", self._plan(data, focus), timeout_s))
 
     def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
         """Yield the insights so far after each few prompts, and last the whole report."""
-
-        def work(report: Callable[[InsightReport], None]) -> InsightReport:
-            with in_answer():
-                return run(self._plan(data, focus, report))
-
-        return stream(work)
+        return partials(lambda report: self._plan(data, focus, report))
 
     def astream(self, data: InsightData, *, focus: str = "") -> AsyncIterator[InsightReport]:
         """`stream` without blocking the event loop."""
-
-        async def work(report: Callable[[InsightReport], None]) -> InsightReport:
-            with in_answer():
-                return await arun(self._plan(data, focus, report))
-
-        return astream(work)
+        return apartials(lambda report: self._plan(data, focus, report))
 
     def __call__(self, data: InsightData, focus: str = "", **_: Any) -> InsightReport:  # noqa: ANN401
         """LlamaIndex's name of `generate`."""
@@ -189,21 +185,13 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         """LlamaIndex's name of `agenerate`."""
         return await self.agenerate(data, focus=focus)
 
-    def _timed(self, data: InsightData, focus: str, timeout_s: float | None) -> Plan[InsightReport]:
-        if timeout_s is None:
-            return (yield from self._plan(data, focus))
-        outcomes: list[Outcome[InsightReport]] = yield Together(
-            [Task("insights", self._plan(data, focus), timeout_s)]
-        )
-        return outcomes[0].result()
-
     def _plan(
         self,
         data: InsightData,
         focus: str,
-        report: Callable[[InsightReport], None] | None = None,
+        report: Report[InsightReport] | None = None,
     ) -> Plan[InsightReport]:
-        before = len(current_context().session.degraded)
+        before = degraded_count()
         note = f" They should be about: {focus}." if focus else ""
 
         def prompt(records: str, merging: bool) -> str:  # noqa: FBT001 - see MapReduce
@@ -213,8 +201,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         reading = MapReduce(self._model, "insights", _Insights, prompt, _read)
         partial = None if report is None else lambda found: report(self._report(found, []))
         found = yield from reading.plan(_items(data), partial)
-        degraded = current_context().session.degraded[before:]
-        return self._report(found, [f"{each.where}: {each.reason}" for each in degraded])
+        return self._report(found, degraded_since(before))
 
     def _report(self, found: Sequence[Item], degraded: list[str]) -> InsightReport:
         best = sorted(found, key=lambda item: -item.confidence)[: self.max_insights]

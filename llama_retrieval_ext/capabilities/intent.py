@@ -152,8 +152,8 @@ class IntentRecognizer(Selector):
         names = [choice.name for choice in choices]
         if not set(names) & {*self.intents, GENERAL}:
             raise ConfigurationError(
-                f"the intents are {sorted(self.intents)}, and the choices {sorted(names)} have none "
-                "of them"
+                f"the intents are {sorted(self.intents)}, and the choices {sorted(names)} have "
+                "none of them"
             )
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:

@@ -1,10 +1,11 @@
 """`MemoryManager`: what a user said and did, stored and recalled over a knowledge base."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -18,6 +19,7 @@ from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     as_llm,
 )
+from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
     Memory,
@@ -31,7 +33,6 @@ from llama_retrieval_ext.capabilities.memory_storage import (
 from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_seconds, is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.formulas.decay import exponential_decay
@@ -40,9 +41,6 @@ from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import source_of
-
-if TYPE_CHECKING:
-    from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 
 EPISODIC: Final = "episodic"
 _DAY_S: Final = 86_400.0
@@ -180,19 +178,14 @@ class MemoryManager:
         scope: Scope | None = None,
     ) -> Memory:
         """`remember` without blocking the event loop."""
-        return await arun(
-            call(
-                Call(
-                    lambda: self.remember(
-                        text,
-                        memory_type=memory_type,
-                        timestamp=timestamp,
-                        importance=importance,
-                        metadata=metadata,
-                        scope=scope,
-                    )
-                )
-            )
+        return await asyncio.to_thread(
+            self.remember,
+            text,
+            memory_type=memory_type,
+            timestamp=timestamp,
+            importance=importance,
+            metadata=metadata,
+            scope=scope,
         )
 
     def retrieve(
@@ -338,7 +331,7 @@ class MemoryManager:
         top_k: int = 5,
         name: str = "memories",
         priority: int = 1,
-    ) -> "MemoryBlock":
+    ) -> MemoryBlock:
         """Return a LlamaIndex memory block: it stores what is said, and recalls what fits.
 
         Args:
@@ -347,8 +340,6 @@ class MemoryManager:
             name: Its name in the prompt.
             priority: LlamaIndex's; 0 is never truncated.
         """
-        from llama_retrieval_ext.capabilities.memory_block import MemoryBlock  # noqa: PLC0415
-
         return MemoryBlock(
             manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
         )

@@ -20,10 +20,10 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel
 from llama_retrieval_ext.capabilities.passages import Passages, fitted
+from llama_retrieval_ext.capabilities.running import aresult, result, within
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, in_answer, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
@@ -139,16 +139,14 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return prompt
 
     def _run(self, request: Request) -> R:
-        with in_answer():
-            return run(self._timed(request))
+        return result(within(self.task, self._answer(request), request.query.timeout_s))
 
     async def _arun(self, request: Request) -> R:
-        with in_answer():
-            return await arun(self._timed(request))
+        plan = within(self.task, self._answer(request), request.query.timeout_s)
+        return await aresult(plan)
 
     def _stream(self, request: Request) -> Iterator[R]:
-        with in_answer():
-            passages, degraded = run(self._prepared(request))
+        passages, degraded = result(self._prepared(request))
         text = ""
         if passages.hits or not self._needs_passages():
             prompt = self._filled(request, passages)
@@ -159,8 +157,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         yield self._finished(text, passages, degraded)
 
     async def _astream(self, request: Request) -> AsyncIterator[R]:
-        with in_answer():
-            passages, degraded = await arun(self._prepared(request))
+        passages, degraded = await aresult(self._prepared(request))
         text = ""
         if passages.hits or not self._needs_passages():
             prompt = self._filled(request, passages)
@@ -170,15 +167,6 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 if partial is not None:
                     yield partial
         yield self._finished(text, passages, degraded)
-
-    def _timed(self, request: Request) -> Plan[R]:
-        timeout_s = request.query.timeout_s
-        if timeout_s is None:
-            return (yield from self._answer(request))
-        outcomes: list[Outcome[R]] = yield Together(
-            [Task(self.task, self._answer(request), timeout_s)]
-        )
-        return outcomes[0].result()
 
     def _answer(self, request: Request) -> Plan[R]:
         passages, degraded = yield from self._prepared(request)

@@ -94,7 +94,7 @@ def visible(answer: str) -> str:
     text = cleaned(answer)
     for sign in "<[◁":
         start = text.rfind(sign)
-        if 0 <= start and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
+        if start >= 0 and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
             text = text[:start].rstrip()
     return text
 

@@ -16,11 +16,10 @@ from pydantic import BaseModel, Field, StrictFloat, StrictInt
 
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.passages import fitted
+from llama_retrieval_ext.capabilities.running import aresult, result
 from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.execution.context import in_answer
-from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
@@ -76,14 +75,12 @@ class _Search:
     def run(
         self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
     ) -> str:
-        with in_answer():
-            return run(self._plan(query, filters, top_k))
+        return result(self._plan(query, filters, top_k))
 
     async def arun(
         self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
     ) -> str:
-        with in_answer():
-            return await arun(self._plan(query, filters, top_k))
+        return await aresult(self._plan(query, filters, top_k))
 
     def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
         try:
@@ -94,21 +91,21 @@ class _Search:
                 top_k=top_k or self.top_k,
                 timeout_s=self.timeout_s,
             )
-            result: SearchResult = yield Call(
+            found: SearchResult = yield Call(
                 lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
             )
         except (InvalidFilterError, UnsupportedFilterError, ValueError) as error:
             # The model reads it and tries again.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
-        return self.tokens.shortened(self._answer(result), self.max_tokens)
+        return self.tokens.shortened(self._answer(found), self.max_tokens)
 
-    def _answer(self, result: SearchResult) -> str:
-        if not result.hits:
+    def _answer(self, found: SearchResult) -> str:
+        if not found.hits:
             advice = f" {self.fields}" if self.fields else ""
             return f"Nothing was found. Try other words or fewer filters.{advice}"
-        hits = [_shown(hit) for hit in result.hits]
+        hits = [_shown(hit) for hit in found.hits]
         note = (
-            "\n\nThe answer is incomplete: a part of the search failed." if result.degraded else ""
+            "\n\nThe answer is incomplete: a part of the search failed." if found.degraded else ""
         )
         room = self.max_tokens - self.tokens.count(note) - 1
         return fitted(hits, self.tokens, room=room).text + note
@@ -155,7 +152,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
         >>> leave = FixedRetriever([("n1", 0.9, "Annual leave: 25 days.", {"year": 2025})])
         >>> tool = retrieval_tool(leave, "handbook", "Rules of the company")
         >>> tool.metadata.description
-        'Rules of the company\\nFields to filter by: year (2025).'
+        'Rules of the company\nFields to filter by: year (2025).'
         >>> print(tool.call(query="leave").content)
         [1]
         year: 2025
@@ -191,8 +188,7 @@ def _fields(
         filters=narrowed_filters(retriever.filters, filters),
         top_k=sample,
     )
-    with in_answer():
-        found = source.search(query).hits
+    found = source.search(query).hits
     values: dict[str, list[object]] = {}
     for hit in found:
         for key, value in hit.node.metadata.items():

@@ -4,6 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -280,7 +281,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         return await arun(answers(self, queries, search_of, at_once=at_once))
 
     def as_tool(
-        self, name: str, description: str, *, scope: Scope | None = None, **options: Any
+        self,
+        name: str,
+        description: str,
+        *,
+        scope: Scope | None = None,
+        **options: Any,  # noqa: ANN401 - those of `retrieval_tool`
     ) -> "FunctionTool":
         """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
 
@@ -288,11 +294,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             name: Name of the tool.
             description: What the model finds there; fields and values to filter by are added.
             scope: The scope, which no argument of the model can widen.
-            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s``, ``tokenize``.
+            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
+                ``tokenize``.
         """
-        from llama_retrieval_ext.capabilities.tools import retrieval_tool  # noqa: PLC0415 - above
-
-        return retrieval_tool(self, name, description, scope=scope, **options)
+        # By name: tools stand far above retrievers.
+        tools = import_module("llama_retrieval_ext.capabilities.tools")
+        tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
+        return tool
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.

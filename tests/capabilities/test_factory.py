@@ -11,7 +11,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.capabilities import CapabilityBundle, CapabilityFactory, CallableLLM
+from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -93,7 +93,7 @@ def test_a_key_that_was_made_with_other_options_is_an_error(factory: CapabilityF
     factory.create_retriever("basic", top_k=3, cache_key="k")
     for options in ({"top_k": 4}, {}, {"top_k": 3, "preset": "semantic"}):
         with pytest.raises(ConfigurationError, match="'k' has a retriever that was made with"):
-            factory.create_retriever(cache_key="k", **options)  # type: ignore[arg-type]
+            factory.create_retriever(cache_key="k", **options)
     factory.create_rag_generator(cache_key="k", no_answer="No.")
     with pytest.raises(ConfigurationError, match="clear_cache"):
         factory.create_rag_generator(cache_key="k", no_answer="Nothing.")
@@ -135,7 +135,7 @@ def test_what_cannot_be_built_lists_what_there_is(
         (lambda: factory.create_retriever("advancd"), "did you mean 'advanced'"),
         (lambda: factory.create_retriever("basic", lambda_param=1), "no option"),
         (lambda: CapabilityFactory.of(graph_kb).create_rag_generator(), "needs llm=; there is"),
-        (lambda: CapabilityFactory(llm=print, llm_caller=print), "two names of one part"),
+        (lambda: CapabilityFactory(llm=str.upper, llm_caller=str.upper), "two names of one part"),
     ]
     for create, message in cases:
         with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
@@ -153,7 +153,7 @@ def held(capability: object) -> list[BaseRetriever]:
 def test_who_holds_which_retriever(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
     (advanced,) = held(factory.create_rag_generator())
     assert advanced.name == "advanced"  # type: ignore[attr-defined]
-    (with_graph,) = held(CapabilityFactory.of(graph_kb, llm=print).create_rag_generator())
+    (with_graph,) = held(CapabilityFactory.of(graph_kb, llm=str.upper).create_rag_generator())
     assert "GraphRetriever" in repr(with_graph)
     (basic,) = held(factory.create_style_generator())
     assert basic.name == "basic"  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: Knowle
         "work": ["analyzer", "rag_generator", "memory_manager", "style_generator"],
         "knowledge": ["retriever", "analyzer", "insight_generator", "memory_manager"],
     }
-    for each in (factory, CapabilityFactory.of(graph_kb, llm=print)):
+    for each in (factory, CapabilityFactory.of(graph_kb, llm=str.upper)):
         for name, names in members.items():
             bundle: CapabilityBundle = getattr(each, f"create_{name}_capability_bundle")()
             assert list(bundle) == names

@@ -123,7 +123,7 @@ def test_streaming_yields_what_each_part_found() -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)
     counts = [len(each.metrics["key_tasks"]) for each in DataAnalyzer(llm=llm).stream(LOGS)]
     assert len(counts) > 1
-    assert counts == sorted(counts[:-1]) + [1]
+    assert counts == [*sorted(counts[:-1]), 1]
 
 
 def test_one_document_that_is_too_long_is_cut_in_parts() -> None:
@@ -188,6 +188,7 @@ def test_an_analyzer_is_a_response_synthesizer() -> None:
     nodes = as_hits(LOGS[:2])
     response = DataAnalyzer(llm=ScriptedLLM(findings)).synthesize("tasks only", list(nodes))
     assert isinstance(response, PydanticResponse)
+    assert isinstance(response.response, Analysis)
     assert response.response.metrics["key_tasks"][1].sources == ["log-2"]
     assert len(response.source_nodes) == 2
 

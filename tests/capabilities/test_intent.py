@@ -1,6 +1,7 @@
 """The cascade of rules, embedding and LLM, and what it feeds."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from llama_index.core.tools import ToolMetadata
@@ -78,6 +79,7 @@ def test_it_is_a_llama_index_selector() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    for wrong in ({"intents": {}}, {"intents": {"a": ""}}, {"min_confidence": 0}):
+    cases: list[dict[str, Any]] = [{"intents": {}}, {"intents": {"a": ""}}, {"min_confidence": 0}]
+    for wrong in cases:
         with pytest.raises(ConfigurationError):
-            IntentRecognizer(**wrong)  # type: ignore[arg-type]
+            IntentRecognizer(**wrong)

@@ -145,7 +145,7 @@ def test_times_are_aware_and_ranges_run_forward(forgetful_kb: KnowledgeBase) -> 
     assert texts(manager.retrieve_by_timerange(NOON, NOON)) == ["x"]
     for wrong in ({"importance": 2}, {"memory_type": ""}, {"metadata": {"tenant_id": "beta"}}):
         with pytest.raises(ConfigurationError):
-            manager.remember("x", **wrong)  # type: ignore[arg-type]
+            manager.remember("x", **wrong)
 
 
 def test_forgetting_is_within_the_scope(forgetful_kb: KnowledgeBase) -> None:
