@@ -17,6 +17,8 @@ _STATEMENT: Final = re.compile(
     r".+?(?:[.!?](?=\s|[\[【]|$)|[。！？；]|\n|$)(?:\s*[\[【][\d\s,，;、]+[\]】])*", re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
+# The number of a list's entry says nothing.
+_ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
 
 
 def _words_of(statement: str) -> str:
-    text = _CITED.sub("", statement).strip().rstrip(".。!！?？ ")
+    text = _CITED.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
     return re.sub(r"\s+([.,;:])", r"\1", text)
 
 
@@ -112,14 +114,19 @@ def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
         return ""
     text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
     names = "".join(f"[{each.number}]" for each in cited)
-    known = set(_NUMBER.findall(text))
-    missing = [number for number in _NUMBER.findall(statement) if number not in known]
+    known = set(map(_plain, _NUMBER.findall(text)))
+    missing = [each for each in _NUMBER.findall(statement) if _plain(each) not in known]
     if missing:
         return f"{', '.join(missing)} is not in {names}"
     words = shingles(statement)
     if dominant_script(statement) == dominant_script(text) and words and not words & shingles(text):
         return f"it has no word in common with {names}"
     return ""
+
+
+def _plain(number: str) -> str:
+    """The number without separators: 1,000 is 1000."""
+    return number.replace(",", "")
 
 
 def _metadata(hit: Hit) -> str:

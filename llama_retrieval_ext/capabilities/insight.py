@@ -86,7 +86,7 @@ class _Insight(BaseModel):
     title: str
     explanation: str = ""
     evidence: list[int]
-    confidence: float = 0.5
+    confidence: float = Field(default=0.5, allow_inf_nan=False)
 
 
 class _Insights(BaseModel):

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
 )
-from pydantic import BaseModel, Field, StrictFloat, StrictInt
+from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.passages import fitted
@@ -84,17 +84,19 @@ class _Search:
 
     def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
         try:
+            # From agents they come parsed, or as plain JSON that nobody has checked.
+            asked = _Arguments.model_validate({"query": query, "filters": filters, "top_k": top_k})
             bound = Query(
-                query,
-                filters=narrowed_filters(self.filters, _metadata_filters(filters)),
+                asked.query,
+                filters=narrowed_filters(self.filters, _metadata_filters(asked.filters)),
                 scope=self.scope,
-                top_k=top_k or self.top_k,
+                top_k=asked.top_k or self.top_k,
                 timeout_s=self.timeout_s,
             )
             found: SearchResult = yield Call(
                 lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
             )
-        except (InvalidFilterError, UnsupportedFilterError, ValueError) as error:
+        except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model reads it and tries again.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
         return self.tokens.shortened(self._answer(found), self.max_tokens)
@@ -226,15 +228,10 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
-def _metadata_filters(filters: Sequence[Any] | None) -> MetadataFilters | None:
-    """The model's filters; from agents they come parsed or as plain JSON.
-
-    Raises:
-        ValueError: They are no conditions.
-    """
-    if not filters:
+def _metadata_filters(conditions: Sequence[_Condition] | None) -> MetadataFilters | None:
+    """The model's conditions as LlamaIndex's filters."""
+    if not conditions:
         return None
-    conditions = [_Condition.model_validate(each) for each in filters]
     return MetadataFilters(
         filters=[
             MetadataFilter(key=each.key, value=each.value, operator=FilterOperator(each.operator))
