@@ -31,7 +31,19 @@ ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
 # The folders that have public names; each name of theirs resolves at the top, too.
 TIERS: list[ModuleType] = [
-    *(capabilities, embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text)
+    *(
+        capabilities,
+        embeddings,
+        errors,
+        execution,
+        graph,
+        ingest,
+        pipeline,
+        retrievers,
+        stages,
+        stores,
+        text,
+    )
 ]
 LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
 ALL_NAMES = sorted(

@@ -11,15 +11,15 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.callable_llm import Caller
-from llama_retrieval_ext.capabilities.language_model import (
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.passages import PassagesLike, as_hits, fitted
-from llama_retrieval_ext.capabilities.running import (
+from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.generation.passages import PassagesLike, as_hits, fitted
+from llama_retrieval_ext.capabilities.generation.running import (
     apartials,
     aresult,
     degraded_count,
@@ -28,7 +28,7 @@ from llama_retrieval_ext.capabilities.running import (
     result,
     within,
 )
-from llama_retrieval_ext.capabilities.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import note_degraded
@@ -298,11 +298,11 @@ class DataAnalyzer(BaseSynthesizer):
         names = self.metrics if metrics is None else _checked_metrics(metrics)
         hits = as_hits(documents, name="documents")
         before = degraded_count()
-        partial = None if report is None else lambda found: report(_analysis(found, names))
+        partial = None if report is None else lambda items: report(_analysis(items, names))
         items = [Item(hit.node.get_content(), (hit.node_id,)) for hit in hits]
-        found = yield from self._map_reduce(names, query.query_str).plan(items, partial)
-        analysis = _analysis(found, names)
-        if self.retriever is not None and found:
+        findings = yield from self._map_reduce(names, query.query_str).plan(items, partial)
+        analysis = _analysis(findings, names)
+        if self.retriever is not None and findings:
             history = yield from self._history(self.retriever, analysis, query, hits)
             analysis = yield from self._compared(analysis, history)
         return analysis.model_copy(update={"degraded": degraded_since(before)})
@@ -327,18 +327,18 @@ class DataAnalyzer(BaseSynthesizer):
         self, retriever: BaseRetriever, analysis: Analysis, query: Query, hits: Sequence[Hit]
     ) -> Plan[list[Hit]]:
         text = analysis.summary or " ".join(
-            finding.text for found in analysis.metrics.values() for finding in found
+            finding.text for findings in analysis.metrics.values() for finding in findings
         )
         bound = Query(text, scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
-        found = yield from retrieval(retriever, bound, top_k=_HISTORY + len(known))
-        return [as_hit(hit) for hit in found if hit.node_id not in known][:_HISTORY]
+        hits_of_history = yield from retrieval(retriever, bound, top_k=_HISTORY + len(known))
+        return [as_hit(hit) for hit in hits_of_history if hit.node_id not in known][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:
         findings = "\n".join(
             f"- {name}: {finding.text}"
-            for name, found in analysis.metrics.items()
-            for finding in found
+            for name, of_metric in analysis.metrics.items()
+            for finding in of_metric
         )
         empty = filled(_COMPARE, findings=findings, documents="")
         passages = fitted(history, self._model.tokens, room=self._model.room(empty))
@@ -381,15 +381,17 @@ def _read(answer: _Findings, sources_of: SourcesOf, names: dict[str, str]) -> li
     return [*kept, *([Item(summary, (), _SUMMARY)] if summary else [])]
 
 
-def _analysis(found: Sequence[Item], metrics: Sequence[str]) -> Analysis:
+def _analysis(findings: Sequence[Item], metrics: Sequence[str]) -> Analysis:
     return Analysis(
         metrics={
             name: [
                 Finding(text=item.text, sources=list(item.sources))
-                for item in found
+                for item in findings
                 if item.kind == name and item.sources
             ]
             for name in metrics
         },
-        summary=" ".join(item.text for item in found if item.kind == _SUMMARY and not item.sources),
+        summary=" ".join(
+            item.text for item in findings if item.kind == _SUMMARY and not item.sources
+        ),
     )

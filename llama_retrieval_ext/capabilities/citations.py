@@ -67,7 +67,7 @@ def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
         hits: The passages by number, from 1.
 
     Examples:
-        >>> from llama_retrieval_ext.capabilities.passages import as_hits
+        >>> from llama_retrieval_ext.capabilities.generation.passages import as_hits
         >>> passages = as_hits(["Annual leave is 25 days."])
         >>> check_citations("Leave is 25 days [1].", passages).problems
         ()

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel
+from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together

@@ -1,6 +1,7 @@
 """`CapabilityFactory`: builds capabilities from parts, each only once where that is asked for."""
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, Self, TypeVar
 
@@ -8,39 +9,29 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
 from llama_retrieval_ext.capabilities.bundle import CapabilityBundle
-from llama_retrieval_ext.capabilities.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
-from llama_retrieval_ext.capabilities.language_model import as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import backend_of, documents_only
+from llama_retrieval_ext.capabilities.memory_storage import backend_of
+from llama_retrieval_ext.capabilities.parts import CapabilityParts
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
+from llama_retrieval_ext.graph.entity_linking import NameFinder
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.ingest import KnowledgeBase
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
-from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
-_ADVANCED: Final = "advanced"
-_BASIC: Final = "basic"
-_SEMANTIC: Final = "semantic"
-_WITH_GRAPH: Final = (_ADVANCED, "auto")
 
 
 class CapabilityFactory:
@@ -90,20 +81,19 @@ class CapabilityFactory:
         _check_one(llm, llm_caller, "llm", "llm_caller")
         _check_one(embed_model, embedding, "embed_model", "embedding")
         model = llm or llm_caller
-        self.llm = None if model is None else as_llm(model)
-        self.embed_model = embed_model or embedding
-        self.backend: Backend | None = None
-        if vector_store is not None:
-            source = source_of(vector_store)
-            self.backend = source.backend
-            self.embed_model = self.embed_model or source.embed_model
-        if self.embed_model is not None:
-            of_type(self.embed_model, BaseEmbedding, "embed_model")
-        self.graphs = _graphs(graph_store)
-        self.document_store = document_store
-        self.ner = ner
-        self.reranker = reranker
-        self.kb: KnowledgeBase | None = None
+        source = None if vector_store is None else source_of(vector_store)
+        embeds = embed_model or embedding or (None if source is None else source.embed_model)
+        if embeds is not None:
+            of_type(embeds, BaseEmbedding, "embed_model")
+        self.parts = CapabilityParts(
+            backend=None if source is None else source.backend,
+            graphs=_graphs(graph_store),
+            document_store=document_store,
+            llm=None if model is None else as_llm(model),
+            ner=ner,
+            embed_model=embeds,
+            reranker=reranker,
+        )
         self._lock = RLock()
         self._cache: dict[tuple[str, Hashable], tuple[Mapping[str, object], object]] = {}
 
@@ -138,26 +128,12 @@ class CapabilityFactory:
             reranker=reranker,
             llm_caller=llm_caller,
         )
-        factory.kb = kb
+        factory.parts = replace(factory.parts, kb=kb)
         return factory
-
-    @property
-    def present(self) -> list[str]:
-        """The names of the parts that there are."""
-        parts = {
-            "vector_store": self.backend,
-            "graph_store": self.graphs,
-            "document_store": self.document_store,
-            "llm": self.llm,
-            "ner": self.ner,
-            "embed_model": self.embed_model,
-            "reranker": self.reranker,
-        }
-        return [name for name, part in parts.items() if part is not None]
 
     def create_retriever(
         self,
-        preset: str = _BASIC,
+        preset: str = "basic",
         *,
         use_graph: bool = False,
         cache_key: Hashable = None,
@@ -182,7 +158,7 @@ class CapabilityFactory:
             "retriever",
             cache_key,
             made_from,
-            lambda: self._preset(preset, options, use_graph=use_graph),
+            lambda: self.parts.retriever(preset, options, use_graph=use_graph),
         )
 
     def create_rag_generator(
@@ -208,8 +184,8 @@ class CapabilityFactory:
             cache_key,
             {"retriever": retriever, **options},
             lambda: RAGGenerator(
-                self._best() if retriever is None else retriever,
-                llm=self._llm("a RAG generator"),
+                self.parts.best_retriever() if retriever is None else retriever,
+                llm=self.parts.llm_for("a RAG generator"),
                 **options,
             ),
         )
@@ -238,9 +214,9 @@ class CapabilityFactory:
             cache_key,
             {"with_retriever": with_retriever, "retriever": retriever, **options},
             lambda: StyleGenerator(
-                _chosen(with_retriever, retriever, lambda: self._preset(_BASIC, {})),
-                llm=self._llm("a style generator"),
-                **{"embed_model": self.embed_model, **options},
+                _chosen(with_retriever, retriever, lambda: self.parts.retriever("basic", {})),
+                llm=self.parts.llm_for("a style generator"),
+                **{"embed_model": self.parts.embed_model, **options},
             ),
         )
 
@@ -263,13 +239,15 @@ class CapabilityFactory:
         Raises:
             ConfigurationError: A part is missing, or the key is taken by other options.
         """
-        wanted = with_retriever or retriever is not None
+        retrieves = with_retriever or retriever is not None
         return self._kept(
             "data_analyzer",
             cache_key,
-            {"with_retriever": wanted, "retriever": retriever, **options},
+            {"with_retriever": retrieves, "retriever": retriever, **options},
             lambda: DataAnalyzer(
-                _chosen(wanted, retriever, self._best), llm=self._llm("a data analyzer"), **options
+                _chosen(retrieves, retriever, self.parts.best_retriever),
+                llm=self.parts.llm_for("a data analyzer"),
+                **options,
             ),
         )
 
@@ -288,7 +266,7 @@ class CapabilityFactory:
             "insight_generator",
             cache_key,
             options,
-            lambda: InsightGenerator(llm=self._llm("an insight generator"), **options),
+            lambda: InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options),
         )
 
     def create_memory_manager(
@@ -304,7 +282,7 @@ class CapabilityFactory:
         Raises:
             ConfigurationError: A part is missing, or the key is taken by other options.
         """
-        return self._kept("memory_manager", cache_key, options, lambda: self._memory(options))
+        return self._kept("memory_manager", cache_key, options, lambda: self.parts.memory(options))
 
     def create_intent_recognizer(
         self,
@@ -317,7 +295,7 @@ class CapabilityFactory:
         Raises:
             ConfigurationError: The key is taken by other options.
         """
-        steps = {"embed_model": self.embed_model, "llm": self.llm, **options}
+        steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
         return self._kept(
             "intent_recognizer", cache_key, options, lambda: IntentRecognizer(**steps)
         )
@@ -325,7 +303,10 @@ class CapabilityFactory:
     def create_search_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever`` (advanced, with graph) and ``memory_manager``."""
         return self._bundle(
-            "search", cache_key, retriever=self._best, memory_manager=self.create_memory_manager
+            "search",
+            cache_key,
+            retriever=self.parts.best_retriever,
+            memory_manager=self.create_memory_manager,
         )
 
     def create_conversation_capability_bundle(
@@ -340,7 +321,7 @@ class CapabilityFactory:
             cache_key,
             intent_recognizer=self.create_intent_recognizer,
             memory_manager=self.create_memory_manager,
-            retriever=lambda: self.create_retriever(_SEMANTIC),
+            retriever=lambda: self.create_retriever("semantic"),
             style_generator=self.create_style_generator,
         )
 
@@ -366,7 +347,7 @@ class CapabilityFactory:
         return self._bundle(
             "knowledge",
             cache_key,
-            retriever=self._best,
+            retriever=self.parts.best_retriever,
             analyzer=lambda: self.create_data_analyzer(with_retriever=True),
             insight_generator=self.create_insight_generator,
             memory_manager=self.create_memory_manager,
@@ -402,102 +383,6 @@ class CapabilityFactory:
             lambda: CapabilityBundle({member: make() for member, make in makers.items()}),
         )
 
-    def _preset(
-        self,
-        preset: str,
-        options: Mapping[str, Any],
-        *,
-        use_graph: bool = False,
-    ) -> RetrievalPipeline:
-        of_type(use_graph, bool, "use_graph")
-        if preset in PRESETS:
-            self._check_parts(preset, use_graph=use_graph)
-        return build_preset(preset, self._parts(graph=use_graph), **options)
-
-    def _check_parts(self, preset: str, *, use_graph: bool) -> None:
-        there = f"there is {', '.join(self.present) or 'nothing'}"
-        missing = [name for name in ("vector_store", "embed_model") if name not in self.present]
-        if use_graph and preset == _ADVANCED and self.graphs is None:
-            missing.append("graph_store")
-        if use_graph and preset not in _WITH_GRAPH:
-            missing += [] if self.graphs else ["graph_store"]
-            if not missing:
-                raise ConfigurationError(
-                    f"the preset {preset!r} does not use the graph; use_graph=True is for "
-                    f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
-                )
-        if missing:
-            raise ConfigurationError(
-                f"the preset {preset!r} needs {' and '.join(missing)}; {there}. The presets are "
-                f"{', '.join(map(repr, PRESETS))}"
-            )
-
-    def _best(self) -> RetrievalPipeline:
-        """The preset ``advanced`` with all that there is; ``basic`` where that is only vectors."""
-        parts = self._parts(graph=True)
-        is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
-        return self._preset(_ADVANCED if is_rich else _BASIC, {}, use_graph=self.graphs is not None)
-
-    def _parts(self, *, graph: bool) -> PresetParts:
-        backend = self.backend
-        if backend is None or self.embed_model is None:
-            return PresetParts(llm=self.llm, reranker=self.reranker)
-        filters = self._document_filters(backend)
-        return PresetParts(
-            vector=VectorRetriever(backend, embed_model=self.embed_model, filters=filters),
-            keyword=self._keyword(backend, filters),
-            graph=self._graph(backend, filters) if graph else None,
-            embed_model=self.embed_model,
-            llm=self.llm,
-            reranker=self.reranker,
-        )
-
-    def _document_filters(self, backend: Backend) -> MetadataFilters | None:
-        """Leaves memories out, where the engine can say which nodes lack a key."""
-        operators = backend.features.operators
-        can_tell = operators is not None and FilterOperator.IS_EMPTY in operators
-        return documents_only() if can_tell else None
-
-    def _keyword(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
-        if backend.features.keyword is not None:
-            return KeywordRetriever(backend, filters=filters)
-        if self.document_store is None:
-            return None
-        return BM25Retriever.from_docstore(self.document_store)
-
-    def _graph(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
-        if self.graphs is None:
-            return None
-        linker = None if self.ner is None else EntityLinker(self.graphs.backend, ner=self.ner)
-        retriever = GraphRetriever(
-            backend,
-            graph=self.graphs,
-            embed_model=self.embed_model,
-            linker=linker,
-            filters=filters,
-        )
-        retriever.requires_scope = self.kb is not None and self.kb.require_scope
-        return retriever
-
-    def _memory(self, options: Mapping[str, Any]) -> MemoryManager:
-        with_llm = {"llm": self.llm, **options}
-        if self.kb is not None:
-            return MemoryManager(self.kb, **with_llm)
-        if self.backend is None or self.embed_model is None:
-            missing = [n for n in ("vector_store", "embed_model") if n not in self.present]
-            raise ConfigurationError(
-                f"a memory manager needs {' and '.join(missing)}; there is "
-                f"{', '.join(self.present) or 'nothing'}"
-            )
-        return MemoryManager(self.backend, embed_model=self.embed_model, **with_llm)
-
-    def _llm(self, what: str) -> LLM:
-        if self.llm is None:
-            raise ConfigurationError(
-                f"{what} needs llm=; there is {', '.join(self.present) or 'nothing'}"
-            )
-        return self.llm
-
 
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
@@ -511,13 +396,13 @@ def _graphs(graph: Graph | PassageGraphs | None) -> PassageGraphs | None:
 
 
 def _chosen(
-    wanted: bool,  # noqa: FBT001 - private
+    retrieves: bool,  # noqa: FBT001 - private
     retriever: BaseRetriever | None,
     make: Callable[[], BaseRetriever],
 ) -> BaseRetriever | None:
     if retriever is not None:
         return retriever
-    return make() if wanted else None
+    return make() if retrieves else None
 
 
 def _same(known: Mapping[str, object], made_from: Mapping[str, object]) -> bool:

@@ -10,14 +10,14 @@ from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.callable_llm import Caller
-from llama_retrieval_ext.capabilities.language_model import (
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.running import (
+from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.generation.running import (
     apartials,
     aresult,
     degraded_count,
@@ -26,7 +26,7 @@ from llama_retrieval_ext.capabilities.running import (
     result,
     within,
 )
-from llama_retrieval_ext.capabilities.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
@@ -199,12 +199,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             return filled(template, records=records, most=self.max_insights, focus=note)
 
         reading = MapReduce(self._model, "insights", _Insights, prompt, _read)
-        partial = None if report is None else lambda found: report(self._report(found, []))
-        found = yield from reading.plan(_items(data), partial)
-        return self._report(found, degraded_since(before))
+        partial = None if report is None else lambda items: report(self._report(items, []))
+        insights = yield from reading.plan(_items(data), partial)
+        return self._report(insights, degraded_since(before))
 
-    def _report(self, found: Sequence[Item], degraded: list[str]) -> InsightReport:
-        best = sorted(found, key=lambda item: -item.confidence)[: self.max_insights]
+    def _report(self, items: Sequence[Item], degraded: list[str]) -> InsightReport:
+        best = sorted(items, key=lambda item: -item.confidence)[: self.max_insights]
         insights = [
             Insight(
                 title=item.title,

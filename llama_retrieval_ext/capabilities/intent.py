@@ -11,8 +11,8 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.capabilities.callable_llm import Caller
-from llama_retrieval_ext.capabilities.language_model import as_llm
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import in_answer, note_degraded
@@ -132,16 +132,16 @@ class IntentRecognizer(Selector):
     def recognize(self, query: QueryType) -> RecognizedIntent:
         """Return the intent of a query."""
         with in_answer() as context:
-            found = run(self._recognized(Query.of(query), self._choices))
+            intent = run(self._recognized(Query.of(query), self._choices))
             degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(found, degraded=degraded)
+        return replace(intent, degraded=degraded)
 
     async def arecognize(self, query: QueryType) -> RecognizedIntent:
         """`recognize` without blocking the event loop."""
         with in_answer() as context:
-            found = await arun(self._recognized(Query.of(query), self._choices))
+            intent = await arun(self._recognized(Query.of(query), self._choices))
             degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(found, degraded=degraded)
+        return replace(intent, degraded=degraded)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if one of the choices is an intent.
@@ -159,10 +159,10 @@ class IntentRecognizer(Selector):
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the choice that the intent names; none where it is none of them."""
         known = [choice for choice in self._choices if choice.name in {c.name for c in choices}]
-        found = yield from self._recognized(query, known)
-        if found.confidence == 0:
+        intent = yield from self._recognized(query, known)
+        if intent.confidence == 0:
             return []
-        return [Selection(found.name, found.confidence, f"{found.step}: {found.reason}")]
+        return [Selection(intent.name, intent.confidence, f"{intent.step}: {intent.reason}")]
 
     def as_llama_index_selector(self) -> BaseSelector:
         """Return a LlamaIndex selector, for ``RouterQueryEngine``; it goes by names of tools."""
@@ -174,13 +174,13 @@ class IntentRecognizer(Selector):
         for number, (step, selector) in enumerate(self._steps.items()):
             share = 1 / (len(self._steps) - number)
             try:
-                found = yield from selected(selector, query, choices, share=share)
+                selections = yield from selected(selector, query, choices, share=share)
             except MISTAKES:
                 raise
             except Exception as error:  # noqa: BLE001 - reported as degraded
                 note_degraded(f"intent by {step}", error)
                 continue
-            first = next((each for each in found if each.name in names), None)
+            first = next((each for each in selections if each.name in names), None)
             if first is None:
                 continue
             confidence = min(first.confidence, _LLM_CONFIDENCE if step == "llm" else 1.0)
@@ -212,11 +212,11 @@ class _ByExamples(Selector):
         ]
         if not texts:
             return []
-        found = yield from self._selector.select_plan(query, texts)
+        selections = yield from self._selector.select_plan(query, texts)
         return [
             # `EmbeddingSelector` brings cosines to (0, 1]; unrelated texts are not half right.
             replace(each, name=each.name.partition("\0")[0], confidence=2 * each.confidence - 1)
-            for each in found
+            for each in selections
             if each.confidence > 0.5  # noqa: PLR2004 - the cosine is above 0
         ]
 
@@ -254,12 +254,12 @@ class _LlamaIndexIntentSelector(BaseSelector):
         """There are none."""
 
 
-def _result(choices: Sequence[ToolMetadata], found: Sequence[Selection]) -> SelectorResult:
+def _result(choices: Sequence[ToolMetadata], selections: Sequence[Selection]) -> SelectorResult:
     """The tool of the intent, or that called ``general``, or the first."""
     names = [each.name for each in choices]
-    name = found[0].name if found else GENERAL
+    name = selections[0].name if selections else GENERAL
     index = names.index(name) if name in names else 0
-    reason = found[0].reason if found else "no intent was recognised"
+    reason = selections[0].reason if selections else "no intent was recognised"
     return SelectorResult(selections=[SingleSelection(index=index, reason=reason)])
 
 

@@ -12,13 +12,14 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged_memories
-from llama_retrieval_ext.capabilities.language_model import (
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
     as_llm,
 )
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
@@ -30,7 +31,6 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     microseconds,
     node_of,
 )
-from llama_retrieval_ext.capabilities.tokens import Tokenize
 from llama_retrieval_ext.checks import check_seconds, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, run

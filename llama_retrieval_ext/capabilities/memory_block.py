@@ -65,8 +65,8 @@ class MemoryBlock(BaseMemoryBlock[str]):
         query = "\n".join(_texts(messages or [])[-_RECENT:])
         if not query:
             return ""
-        found = await self.manager.aretrieve(query, top_k=self.top_k, scope=self.scope)
-        return "\n".join(f"{each.timestamp:%Y-%m-%d}: {each.text}" for each in found)
+        memories = await self.manager.aretrieve(query, top_k=self.top_k, scope=self.scope)
+        return "\n".join(f"{each.timestamp:%Y-%m-%d}: {each.text}" for each in memories)
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         for message in messages:

@@ -10,16 +10,16 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.capabilities.callable_llm import Caller
 from llama_retrieval_ext.capabilities.citations import Citation, check_citations
-from llama_retrieval_ext.capabilities.language_model import (
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.passages import Passages, PassagesLike, as_hits
-from llama_retrieval_ext.capabilities.query_engine import GeneratingQueryEngine, Request
-from llama_retrieval_ext.capabilities.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import Passages, PassagesLike, as_hits
+from llama_retrieval_ext.capabilities.generation.query_engine import GeneratingQueryEngine, Request
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
@@ -52,13 +52,13 @@ class RAGAnswer(Response):
     Attributes:
         citations: The citations that hold; each points at a hit.
         problems: Why the answer, or parts of it, are not supported by what they cite.
-        found: Whether the passages answer the question.
+        is_answered: Whether the passages answer the question.
         degraded: What is missing from the retrieval behind it.
     """
 
     citations: tuple[Citation, ...] = ()
     problems: tuple[str, ...] = ()
-    found: bool = True
+    is_answered: bool = True
     degraded: tuple[Degradation, ...] = ()
 
     @property
@@ -74,13 +74,13 @@ class RAGAnswer(Response):
     @property
     def is_supported(self) -> bool:
         """Whether there is an answer and all its citations hold."""
-        return self.found and not self.problems
+        return self.is_answered and not self.problems
 
     def to_dict(self) -> dict[str, object]:
         """Return the answer as JSON."""
         return {
             "answer": self.text,
-            "found": self.found,
+            "is_answered": self.is_answered,
             "is_supported": self.is_supported,
             "citations": [
                 {"number": each.number, "statement": each.statement, **each.hit.to_dict()}
@@ -220,11 +220,11 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         return True
 
     def _candidates(self, request: Request) -> Plan[list[Hit]]:
-        if request.given is not None:
-            return list(request.given)
+        if request.passages is not None:
+            return list(request.passages)
         top_k = request.query.top_k or self.top_k
-        found = yield from retrieval(self.retriever, request.query, top_k=top_k)
-        return [as_hit(hit) for hit in found]
+        hits = yield from retrieval(self.retriever, request.query, top_k=top_k)
+        return [as_hit(hit) for hit in hits]
 
     def _filled(self, request: Request, passages: Passages) -> str:
         return filled(
@@ -244,7 +244,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     ) -> RAGAnswer:
         hits: list[NodeWithScore] = list(passages.hits)
         if not text or NOT_IN_PASSAGES in text:
-            return RAGAnswer(self.no_answer, hits, found=False, degraded=degraded)
+            return RAGAnswer(self.no_answer, hits, is_answered=False, degraded=degraded)
         checked = check_citations(text, passages.hits)
         return RAGAnswer(
             text,

@@ -11,15 +11,15 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.capabilities.callable_llm import Caller
-from llama_retrieval_ext.capabilities.language_model import (
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.passages import Passages, PassagesLike, as_hits
-from llama_retrieval_ext.capabilities.query_engine import GeneratingQueryEngine, Request
-from llama_retrieval_ext.capabilities.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import Passages, PassagesLike, as_hits
+from llama_retrieval_ext.capabilities.generation.query_engine import GeneratingQueryEngine, Request
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
@@ -205,22 +205,24 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     ) -> Request:
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
-        given = None if references is None else tuple(as_hits(references, name="style_references"))
-        if (given is not None or self.retriever is None) and (query.scope or query.filters):
+        examples = (
+            None if references is None else tuple(as_hits(references, name="style_references"))
+        )
+        if (examples is not None or self.retriever is None) and (query.scope or query.filters):
             raise ConfigurationError(
                 "scope and filters bound the retrieval of examples, and nothing is retrieved; "
                 "leave them out, or give the generator a retriever and leave style_references out"
             )
-        return Request(query, given, temperature)
+        return Request(query, examples, temperature)
 
     def _candidates(self, request: Request) -> Plan[list[Hit]]:
-        if request.given is not None:
-            return (yield from self._chosen(request.query, list(request.given)))
+        if request.passages is not None:
+            return (yield from self._chosen(request.query, list(request.passages)))
         if self.retriever is None:
             return []
-        wanted = _CANDIDATES_PER_EXAMPLE * self.examples
-        found = yield from retrieval(self.retriever, request.query, top_k=wanted)
-        return (yield from self._chosen(request.query, [as_hit(hit) for hit in found]))
+        candidates = _CANDIDATES_PER_EXAMPLE * self.examples
+        hits = yield from retrieval(self.retriever, request.query, top_k=candidates)
+        return (yield from self._chosen(request.query, [as_hit(hit) for hit in hits]))
 
     def _chosen(self, query: Query, hits: list[Hit]) -> Plan[list[Hit]]:
         """The examples: without near duplicates, and by maximal marginal relevance."""

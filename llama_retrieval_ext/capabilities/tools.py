@@ -14,10 +14,10 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
+from llama_retrieval_ext.capabilities.generation.passages import fitted
+from llama_retrieval_ext.capabilities.generation.running import aresult, result
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize, Tokens
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
-from llama_retrieval_ext.capabilities.passages import fitted
-from llama_retrieval_ext.capabilities.running import aresult, result
-from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -85,29 +85,31 @@ class _Search:
     def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
         try:
             # From agents they come parsed, or as plain JSON that nobody has checked.
-            asked = _Arguments.model_validate({"query": query, "filters": filters, "top_k": top_k})
+            arguments = _Arguments.model_validate(
+                {"query": query, "filters": filters, "top_k": top_k}
+            )
             bound = Query(
-                asked.query,
-                filters=narrowed_filters(self.filters, _metadata_filters(asked.filters)),
+                arguments.query,
+                filters=narrowed_filters(self.filters, _metadata_filters(arguments.filters)),
                 scope=self.scope,
-                top_k=asked.top_k or self.top_k,
+                top_k=arguments.top_k or self.top_k,
                 timeout_s=self.timeout_s,
             )
-            found: SearchResult = yield Call(
+            answer: SearchResult = yield Call(
                 lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
             )
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model reads it and tries again.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
-        return self.tokens.shortened(self._answer(found), self.max_tokens)
+        return self.tokens.shortened(self._answer(answer), self.max_tokens)
 
-    def _answer(self, found: SearchResult) -> str:
-        if not found.hits:
+    def _answer(self, answer: SearchResult) -> str:
+        if not answer.hits:
             advice = f" {self.fields}" if self.fields else ""
             return f"Nothing was found. Try other words or fewer filters.{advice}"
-        hits = [_shown(hit) for hit in found.hits]
+        hits = [_shown(hit) for hit in answer.hits]
         note = (
-            "\n\nThe answer is incomplete: a part of the search failed." if found.degraded else ""
+            "\n\nThe answer is incomplete: a part of the search failed." if answer.degraded else ""
         )
         room = self.max_tokens - self.tokens.count(note) - 1
         return fitted(hits, self.tokens, room=room).text + note
@@ -190,9 +192,9 @@ def _fields(
         filters=narrowed_filters(retriever.filters, filters),
         top_k=sample,
     )
-    found = source.search(query).hits
+    hits = source.search(query).hits
     values: dict[str, list[object]] = {}
-    for hit in found:
+    for hit in hits:
         for key, value in hit.node.metadata.items():
             if key not in _HIDDEN and value not in (None, "", []):
                 values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
@@ -202,14 +204,14 @@ def _fields(
 
 def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
     """The retrievers over stores inside, vector search first: it finds something for any text."""
-    found: list[StoreRetriever] = []
+    retrievers: list[StoreRetriever] = []
     pending: list[object] = [retriever]
     while pending:
         each = pending.pop(0)
         if isinstance(each, StoreRetriever):
-            found.append(each)
+            retrievers.append(each)
         pending += children_of(each)
-    return iter(sorted(found, key=lambda each: not isinstance(each, VectorRetriever)))
+    return iter(sorted(retrievers, key=lambda each: not isinstance(each, VectorRetriever)))
 
 
 def _described(values: Sequence[object]) -> str:

@@ -217,7 +217,7 @@ def test_parts_of_other_stores_do_as_well() -> None:
         factory = CapabilityFactory(
             vector_store=store, document_store=docstore, llm_caller=cited, embedding=model
         )
-        assert isinstance(factory.llm, CallableLLM)
+        assert isinstance(factory.parts.llm, CallableLLM)
         assert (
             str(factory.create_rag_generator().generate("leave")) == "Annual leave is 25 days [1]."
         )

@@ -83,11 +83,11 @@ def test_it_says_so_when_nothing_relevant_was_found(
 ) -> None:
     silent = ScriptedLLM([])
     nowhere = generated(RAGGenerator(kb.retriever(), llm=silent), QUESTION, scope=Scope("none"))
-    assert not nowhere.found
+    assert not nowhere.is_answered
     assert silent.prompts == []
     llm = ScriptedLLM(["<think>hm</think>\nNOT_IN_PASSAGES."])
     answer = generated(RAGGenerator(kb.retriever(), llm=llm), "Who is Ada?", scope=ACME)
-    assert (answer.found, answer.citations) == (False, ())
+    assert (answer.is_answered, answer.citations) == (False, ())
     assert answer.text == "The documents do not answer this question."
 
 
@@ -136,9 +136,11 @@ def test_a_failing_model_is_a_clear_error(
 
 
 def test_the_time_of_a_call_bounds_everything(kb: KnowledgeBase) -> None:
-    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([(3.0, "late")]))
+    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([(1.0, "late")] * 2))
     with pytest.raises(DeadlineExceededError):
         rag.generate(QUESTION, scope=ACME, timeout_s=0.1)
+    with pytest.raises(GenerationError, match="are over"):
+        list(rag.stream(Query(QUESTION, timeout_s=0.1), scope=ACME))
 
 
 def test_a_degraded_retrieval_degrades_the_answer(kb: KnowledgeBase) -> None:
@@ -189,4 +191,4 @@ def test_a_required_scope_is_required() -> None:
         rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([]))
         with pytest.raises(ScopeRequiredError):
             rag.generate(QUESTION)
-        assert not rag.generate(QUESTION, scope=BETA).found
+        assert not rag.generate(QUESTION, scope=BETA).is_answered

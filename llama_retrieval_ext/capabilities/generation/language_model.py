@@ -11,9 +11,9 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from llama_retrieval_ext.capabilities.callable_llm import CallableLLM, Caller
-from llama_retrieval_ext.capabilities.streaming import atimed, timed, visible
-from llama_retrieval_ext.capabilities.tokens import Tokenize, Tokens
+from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM, Caller
+from llama_retrieval_ext.capabilities.generation.streaming import atimed, timed, visible
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -226,15 +226,15 @@ def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
 
     """
     text = unfenced(cleaned(answer))
-    problem, place, decoder = "no JSON", 0, json.JSONDecoder()
-    while (start := _next_json(text, place)) is not None:
+    problem, position, decoder = "no JSON", 0, json.JSONDecoder()
+    while (start := _next_json(text, position)) is not None:
         try:
-            value, place = decoder.raw_decode(text, start)
+            value, position = decoder.raw_decode(text, start)
             return output_cls.model_validate(_as_object(value, output_cls)), ""
         except ValidationError as error:
             problem = "; ".join(f"{each['loc']}: {each['msg']}" for each in error.errors()[:3])
         except (ValueError, RecursionError) as error:
-            problem, place = f"not JSON: {error}", start + 1
+            problem, position = f"not JSON: {error}", start + 1
     return None, problem
 
 
@@ -264,8 +264,8 @@ def _without_last(value: object) -> object:
 
 
 def _next_json(text: str, start: int) -> int | None:
-    places = [place for sign in "{[" if (place := text.find(sign, start)) >= 0]
-    return min(places, default=None)
+    starts = [at for sign in "{[" if (at := text.find(sign, start)) >= 0]
+    return min(starts, default=None)
 
 
 def _as_object(value: object, output_cls: type[BaseModel]) -> object:

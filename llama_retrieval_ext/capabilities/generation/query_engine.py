@@ -1,9 +1,10 @@
 """The base of capabilities that write a text from passages: a LlamaIndex query engine."""
 
+import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import (
@@ -18,9 +19,9 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import QueryBundle, QueryType
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel
-from llama_retrieval_ext.capabilities.passages import Passages, fitted
-from llama_retrieval_ext.capabilities.running import aresult, result, within
+from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
+from llama_retrieval_ext.capabilities.generation.passages import Passages, fitted
+from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -29,6 +30,7 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
 
 R = TypeVar("R", bound=Response)
+_LEAST_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,12 @@ class Request:
 
     Attributes:
         query: The question or task, with scope and filters.
-        given: Passages of the caller, instead of retrieved ones; None to retrieve.
+        passages: Passages of the caller, instead of retrieved ones; None to retrieve.
         temperature: None for the model's own.
     """
 
     query: Query
-    given: tuple[Hit, ...] | None = None
+    passages: tuple[Hit, ...] | None = None
     temperature: float | None = None
 
 
@@ -146,27 +148,42 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return await aresult(plan)
 
     def _stream(self, request: Request) -> Iterator[R]:
-        passages, degraded = result(self._prepared(request))
+        started = time.monotonic()
+        passages, degraded = result(
+            within(self.task, self._prepared(request), request.query.timeout_s)
+        )
         text = ""
         if passages.hits or not self._needs_passages():
             prompt = self._filled(request, passages)
-            for text in self._model.stream(self.task, prompt, temperature=request.temperature):
+            model = self._model_for(request, started)
+            for text in model.stream(self.task, prompt, temperature=request.temperature):
                 partial = self._partial(text, passages)
                 if partial is not None:
                     yield partial
         yield self._finished(text, passages, degraded)
 
     async def _astream(self, request: Request) -> AsyncIterator[R]:
-        passages, degraded = await aresult(self._prepared(request))
+        started = time.monotonic()
+        passages, degraded = await aresult(
+            within(self.task, self._prepared(request), request.query.timeout_s)
+        )
         text = ""
         if passages.hits or not self._needs_passages():
             prompt = self._filled(request, passages)
-            parts = self._model.astream(self.task, prompt, temperature=request.temperature)
+            model = self._model_for(request, started)
+            parts = model.astream(self.task, prompt, temperature=request.temperature)
             async for text in parts:
                 partial = self._partial(text, passages)
                 if partial is not None:
                     yield partial
         yield self._finished(text, passages, degraded)
+
+    def _model_for(self, request: Request, started: float) -> LanguageModel:
+        """The model, for as long as is left of the request's time."""
+        if request.query.timeout_s is None:
+            return self._model
+        left_s = max(request.query.timeout_s - (time.monotonic() - started), _LEAST_S)
+        return replace(self._model, timeout_s=min(left_s, self._model.timeout_s))
 
     def _answer(self, request: Request) -> Plan[R]:
         passages, degraded = yield from self._prepared(request)

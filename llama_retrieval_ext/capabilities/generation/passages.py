@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode, NodeWithScore, TextNode
 
-from llama_retrieval_ext.capabilities.tokens import Tokens
+from llama_retrieval_ext.capabilities.generation.tokens import Tokens
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import source_in
 from llama_retrieval_ext.results import Hit, as_hit
