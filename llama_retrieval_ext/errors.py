@@ -5,6 +5,7 @@
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
     │  ├─ ConfigFileError                       a configuration file that cannot be used
+    │  ├─ GraphRequiredError                    a knowledge base without the graph that it has
     │  ├─ InvalidFilterError                    a filter that cannot mean anything
     │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that do not fit

@@ -112,10 +112,9 @@ def _from_file(
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
 
     made = load_pipeline(path, Registry().bind(kb))
-    stages = [] if collapse is None else [collapse]
-    return (
-        made if isinstance(made, ext.Retriever) and not stages else Pipeline(made, refines=stages)
-    )
+    if isinstance(made, ext.Retriever) and collapse is None:
+        return made
+    return Pipeline(made, refines=[] if collapse is None else [collapse])
 
 
 def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Target) -> None:

@@ -115,8 +115,9 @@ class EmbeddingConfig(BaseModel):
             self._check_local()
             return LocalEmbedding()
         kind = _embedding_class(_integration(self.provider), self.provider)
+        arguments = self._arguments(kind)
         try:
-            return kind(**self._arguments(kind))
+            return kind(**arguments)
         except Exception as error:  # noqa: BLE001 - whatever the integration raises
             # The integration's own message may repeat its settings, the key among them.
             raise ConfigurationError(

@@ -1,7 +1,7 @@
 """Definitions of retrievers over graphs, and of presets."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from pydantic import Field
@@ -15,6 +15,8 @@ from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.presets import build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
+_MAX_HOPS: Final = 2
+
 
 def graph(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
@@ -22,7 +24,7 @@ def graph(  # noqa: PLR0913 - the parameters of the name
     seed: Base | None = "hybrid",
     seed_params: Params = None,
     enable_multi_hop: bool = True,
-    max_hops: Count = 2,
+    max_hops: Count = _MAX_HOPS,
     max_entities: Count = 10,
     top_k: TopK = 10,
 ) -> BaseRetriever:
@@ -81,13 +83,11 @@ def advanced(  # noqa: PLR0913 - the parameters of the name
     graph_weight: Weight = 0.4,
     keyword_weight: Weight = 0.3,
     enable_multi_hop: bool = True,
-    max_hops: Count = 2,
+    max_hops: Count = _MAX_HOPS,
     top_k: TopK = 10,
 ) -> RetrievalPipeline:
     """The preset: meaning, relations and words, fused and reordered by rules."""
-    options = _of_graph(
-        parts, graph_weight=graph_weight, enable_multi_hop=enable_multi_hop, max_hops=max_hops
-    )
+    options = _of_graph(parts, graph_weight, enable_multi_hop, max_hops)
     weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
     return build_preset("advanced", parts.preset_parts(), top_k=top_k, **weights, **options)
 
@@ -111,20 +111,30 @@ def auto(  # noqa: PLR0913 - the parameters of the name
     graph_weight: Weight = 0.4,
     keyword_weight: Weight = 0.3,
     enable_multi_hop: bool = True,
-    max_hops: Count = 2,
+    max_hops: Count = _MAX_HOPS,
     top_k: TopK = 10,
 ) -> RetrievalPipeline:
     """The preset that fits what was bound: ``advanced`` with a graph, else ``basic``."""
-    options = _of_graph(
-        parts, graph_weight=graph_weight, enable_multi_hop=enable_multi_hop, max_hops=max_hops
-    )
+    options = _of_graph(parts, graph_weight, enable_multi_hop, max_hops)
     weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
     return build_preset("auto", parts.preset_parts(), top_k=top_k, **weights, **options)
 
 
-def _of_graph(parts: RegistryParts, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - any option
-    """The options of the graph, where there is one."""
-    return {} if parts.graph is None else options
+def _of_graph(
+    parts: RegistryParts,
+    graph_weight: float,
+    enable_multi_hop: bool,  # noqa: FBT001 - private
+    max_hops: int,
+) -> dict[str, Any]:
+    """The options of the graph, where there is one; hops where they are not the default."""
+    if parts.graph is None:
+        return {}
+    hops = {} if enable_multi_hop else {"enable_multi_hop": False}
+    return {
+        "graph_weight": graph_weight,
+        **hops,
+        **({} if max_hops == _MAX_HOPS else {"max_hops": max_hops}),
+    }
 
 
 PRESET_DEFINITIONS: tuple[Callable[..., RetrievalPipeline], ...] = (

@@ -67,14 +67,23 @@ def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Prob
         known: What may be named.
         path: Where it stands.
     """
+    if is_node(data):
+        yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
+    for place, value in inside(data, path):
+        yield from problems(value, known, place)
+
+
+def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield the fields of a mapping or the items of a list, with their paths.
+
+    What an escaped mapping has inside are its values: it is no node, whatever its keys.
+    """
     if isinstance(data, Mapping):
-        if is_node(data):
-            yield from _problems_of_node(data, known, path)
-        for name, value in data.items():
-            yield from problems(value, known, (*path, name))
+        if list(data) == [MAP] and isinstance(data[MAP], Mapping):
+            path, data = (*path, MAP), data[MAP]
+        yield from (((*path, name), value) for name, value in data.items())
     elif isinstance(data, list | tuple):
-        for number, value in enumerate(data):
-            yield from problems(value, known, (*path, number))
+        yield from (((*path, number), value) for number, value in enumerate(data))
 
 
 def unknown_type(name: str, known: Collection[str]) -> str:
@@ -243,7 +252,8 @@ def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a ty
     if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
         return kind
     names = tuple(each.name for each in known if _is_a(each.kind, kind))
-    check = AfterValidator(_checked_node(names, kind))
+    others = frozenset(each.name for each in known).difference(names)
+    check = AfterValidator(_checked_node(names, others, kind))
     return Annotated[Any, check, WithJsonSchema({_NODES: [*names, REF]})]
 
 
@@ -255,12 +265,16 @@ def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what 
     return kind is BaseRetriever and issubclass(expected, BaseRetriever)
 
 
-def _checked_node(names: Collection[str], kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+def _checked_node(
+    names: Collection[str],
+    others: Collection[str],
+    kind: Any,  # noqa: ANN401 - a type
+) -> Callable[[Any], Any]:
     word = getattr(kind, "__name__", str(kind))
 
     def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
         if is_node(value):
-            if value[TYPE] in names:
+            if value[TYPE] not in others:  # fits, or does not exist, which the node itself tells
                 return value
         elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
             return value

@@ -158,7 +158,7 @@ class RegistryParts:
         return PresetParts(
             vector=kb.retriever("vector"),
             keyword=kb.retriever("keyword") if has_keywords else None,
-            graph=None if self.graph is None else self.make("graph", {"seed": None}),
+            graph=None if self.graph is None else self.make("graph", {"seed": "dense"}),
             embed_model=kb.embed_model,
             llm=self.llm,
         )

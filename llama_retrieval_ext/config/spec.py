@@ -30,8 +30,10 @@ from llama_retrieval_ext.config.models import (
     unknown_type,
 )
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
+_SEQUENCES: Final = ("rewrites", "refines")
 # Expressions are not deeper; a retriever that contains itself is.
 _MAX_DEPTH: Final = 60
 
@@ -106,10 +108,12 @@ class _Writer:
         return written
 
 
-def _arguments(part: object, definition: Definition) -> dict[str, object]:
-    found = dict(arguments_of(part))
+def _arguments(part: object, definition: Definition) -> dict[str, Any]:
+    found: dict[str, Any] = dict(arguments_of(part))
     if isinstance(part, RetrievalPipeline):
         found["stages"] = list(part.stages)
+    if isinstance(part, Pipeline) and part.is_plain:  # it prints with >>, so nothing is lost
+        found |= {name: list(found[name]) for name in _SEQUENCES if name in found}
     scope = getattr(part, SCOPE, None)
     if definition.is_scoped_later and scope is not None:
         found[SCOPE] = scope

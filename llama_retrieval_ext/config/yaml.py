@@ -32,6 +32,7 @@ from llama_retrieval_ext.config.models import (
     Definitions,
     Path,
     Problem,
+    inside,
     is_node,
     json_schema,
     problems,
@@ -281,14 +282,12 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
 
 def _secrets(data: object, path: Path) -> Iterator[Problem]:
     """Secrets that are written out; their values are not repeated."""
-    items = data.items() if isinstance(data, Mapping) else ()
-    for name, value in items:
-        if isinstance(value, str) and _SECRET.search(name):
+    for place, value in inside(data, path):
+        name = place[-1]
+        if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
             advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
-            yield Problem((*path, name), f"a secret must not stand in a file; {advice}")
-        yield from _secrets(value, (*path, name))
-    for number, value in enumerate(data if isinstance(data, list) else ()):
-        yield from _secrets(value, (*path, number))
+            yield Problem(place, f"a secret must not stand in a file; {advice}")
+        yield from _secrets(value, place)
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
@@ -299,22 +298,18 @@ def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterato
         except BuildError as error:
             yield _built(error)
         return
-    items = data.items() if isinstance(data, Mapping) else ()
-    for name, value in [*items, *enumerate(data if isinstance(data, list) else ())]:
-        yield from _problems_of_values(value, known, (*path, name))
+    for place, value in inside(data, path):
+        yield from _problems_of_values(value, known, place)
 
 
 def _is_pure(data: object, known: Definitions) -> bool:
-    if isinstance(data, list):
-        return all(_is_pure(each, known) for each in data)
-    if not isinstance(data, Mapping):
-        return True
-    if REF in data or ENV in data:
+    if isinstance(data, Mapping) and (REF in data or ENV in data):
         return False
-    definition = known.get(data[TYPE]) if is_node(data) else None
+    name = data[TYPE] if isinstance(data, Mapping) and is_node(data) else ""
+    definition = known.get(name)
     if definition and (definition.takes_parts or issubclass(definition.kind, BaseRetriever)):
         return False
-    return all(_is_pure(each, known) for each in data.values())
+    return all(_is_pure(each, known) for _, each in inside(data))
 
 
 def _built(error: BuildError) -> Problem:

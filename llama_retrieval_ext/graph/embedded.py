@@ -1,6 +1,5 @@
 """`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
 
-import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges, no_collection
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import (
     Contents,
@@ -253,7 +252,7 @@ class EmbeddedGraph:
         partitions = dict(rows.partitions())
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
-        with _no_collection():
+        with no_collection():
             self._next_key = rows.last_key() + 1
             # Lists by key: a dictionary of a million keys is all over memory.
             ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
@@ -435,19 +434,3 @@ def _names(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
             for name in entry.names
         }
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()

@@ -1,7 +1,6 @@
 """`GraphRows`: a graph in one SQLite file, in transactions that survive a crash."""
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -196,11 +195,11 @@ class GraphRows:
         """The rows that each source supports, with embeddings."""
         found = {source: Contents([], []) for source in sources}
         listed = (json.dumps(list(found)),)
-        for source, id_, label, name, properties, text, embedding in self._read(
-            _SAID_NODES, listed
-        ):
-            node = GraphNode(*(id_, label, name, json.loads(properties), text), unpacked(embedding))
-            found[source].nodes.append(node)
+        for source, id_, label, name, *payload in self._read(_SAID_NODES, listed):
+            properties, text, embedding = payload
+            found[source].nodes.append(
+                GraphNode(id_, label, name, json.loads(properties), text, unpacked(embedding))
+            )
         for source, *edge in self._read(_SAID_EDGES, listed):
             found[source].edges.append(Edge(*edge))
         return found
@@ -240,8 +239,8 @@ class GraphRows:
         self._db.close()
 
     def _size(self) -> int:
-        names = (f"{self._path}{suffix}" for suffix in ("", "-wal"))
-        return sum(os.path.getsize(name) for name in names if os.path.exists(name))
+        files = [Path(f"{self._path}{suffix}") for suffix in ("", "-wal")]
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _withdrawn(self, kind: str, select: str, source: str) -> set[int]:
         """Delete a source's support of visible rows; return those with none left."""

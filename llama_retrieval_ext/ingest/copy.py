@@ -268,7 +268,7 @@ def _name_of(key: DocumentKey) -> str:
     return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
 
 
-def copy_knowledge_base(
+def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     source_url: str,
     target_url: str,
     *,

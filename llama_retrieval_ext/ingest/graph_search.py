@@ -6,9 +6,11 @@ from typing import Any, Final, TypedDict
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.errors import ArgumentError
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
@@ -16,6 +18,7 @@ from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever,
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.stages.selection import Collapse
 
 
 class CommonOptions(TypedDict):
@@ -51,6 +54,25 @@ class GraphOptions(TypedDict, total=False):
     policy: KnowledgePolicy | None
 
 
+class StoreArguments(TypedDict, total=False):
+    """What ``retriever`` takes for any kind."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    fusion: Fusion | None
+    alpha: float | None
+    pushdown: bool
+    collapse: Collapse | None
+    candidates: int | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class GraphArguments(StoreArguments, GraphOptions, total=False):
+    """What ``retriever`` takes for kinds that need a graph."""
+
+
 # The kinds that need a graph, with the options of each.
 GRAPH_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "graph": ("seed", "linker", "enable_multi_hop", "max_hops", "max_entities", "fan_out"),
@@ -60,12 +82,13 @@ GRAPH_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_graph_options(kind: str, options: GraphOptions) -> None:
-    """Raise ConfigurationError for options that a kind of retriever has not."""
-    known = GRAPH_KINDS.get(kind, ())
-    unknown = sorted(set(options).difference(known))
-    if unknown:
-        advice = f"it has {', '.join(known)}" if known else "they are for 'graph' and its like"
-        raise ConfigurationError(f"{kind!r} has no {', '.join(unknown)}; {advice}")
+    """Raise ArgumentError for options that a kind of retriever has not."""
+    known = [*GRAPH_KINDS.get(kind, ()), *StoreArguments.__annotations__]
+    for name, value in options.items():
+        if name not in known:
+            near = nearest(name, known)
+            instead = f"it takes {', '.join(known)}" if near is None else f"write {near}={value!r}"
+            raise ArgumentError(f"retriever({kind!r}) has no argument {name!r}; {instead}")
 
 
 def graph_retriever(

@@ -55,17 +55,13 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
     else:
         opened, close = _writable(graph), _leave_open
     url = getattr(opened, "url", "") or f"a graph on {opened.engine}{_OBJECT}"
-    try:
-        if (url == _IN_MEMORY) != Location.of(kb_url).is_in_memory:
-            raise ConfigurationError(
-                f"the knowledge base {kb_url} and its graph {url} must both be in memory or "
-                "neither: what one loses when it is closed, the other would keep"
-            )
-        graphs = PassageGraphs(opened, links=links)
-    except BaseException:
-        close()
-        raise
-    return GraphSide(url, opened, graphs, links, close)
+    if (url == _IN_MEMORY) == Location.of(kb_url).is_in_memory:
+        return GraphSide(url, opened, PassageGraphs(opened, links=links), links, close)
+    close()
+    raise ConfigurationError(
+        f"the knowledge base {kb_url} and its graph {url} must both be in memory or neither: what "
+        "one loses when it is closed, the other would keep"
+    )
 
 
 def open_recorded(recorded: str, kb_url: str) -> GraphSide:

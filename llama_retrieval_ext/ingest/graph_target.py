@@ -77,7 +77,7 @@ class GraphTarget:
         )
         passage = node.model_copy(update={"metadata": metadata})
         nodes, edges = passage_rows([passage], self._links)
-        # Entities that are only named are made as ends of edges: what the graph knows of them stays.
+        # Entities become ends of edges, so that what the graph knows of them already stays.
         nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
         packed = node.metadata.get(ROWS_KEY)
         if packed is None:

@@ -206,8 +206,8 @@ class KnowledgeBase(Browsable):
         It must be a knowledge base, and no process may be writing to it. If removal is interrupted,
         the rest can be neither opened nor searched; calling this again removes it. Its folder is
         deleted unless it holds something else; the files in which Qdrant's local mode and Milvus
-        Lite keep their collections stay. What it wrote to a graph is removed, the graph stays. If other processes have it open, searches there return
-        nothing and writes fail.
+        Lite keep their collections stay. What it wrote to a graph is removed, and the graph stays.
+        If other processes have it open, searches there return nothing and writes fail.
 
         Args:
             url: As for `open`; no embedding model is needed.

@@ -103,7 +103,11 @@ class KnowledgeBaseConfig:
             )
         if self.dimension is None:  # nothing has been indexed yet
             kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
-            return kept if is_same_graph(self.graph, requested.graph) else kept._with(requested)
+            return (
+                kept
+                if is_same_graph(self.graph, requested.graph)
+                else _with_graph(kept, requested.graph)
+            )
         self._check_graph(requested, where)
         if self.tokenizer != requested.tokenizer:
             raise ConfigurationError(
@@ -115,12 +119,7 @@ class KnowledgeBaseConfig:
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
         new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
-        return new._with(self) if self.graph else new
-
-    def _with(self, requested: "KnowledgeBaseConfig") -> "KnowledgeBaseConfig":
-        """Return the same with the graph of a request."""
-        key = self.graph_key or secrets.token_hex(8)
-        return replace(self, graph=requested.graph, graph_key=key, format=_GRAPH_FORMAT)
+        return _with_graph(new, self.graph) if self.graph else new
 
     def _check_graph(self, requested: "KnowledgeBaseConfig", where: str) -> None:
         if is_same_graph(self.graph, requested.graph):
@@ -152,6 +151,11 @@ class KnowledgeBaseConfig:
                 f"{requested.dimension}; open it with the model that made those, or make a new "
                 "knowledge base"
             )
+
+
+def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
+    key = config.graph_key or secrets.token_hex(8)
+    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)

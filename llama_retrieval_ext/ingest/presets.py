@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from llama_index.core.llms import LLM
+from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.ingest.graph_search import CommonOptions, graph_retriever
+from llama_retrieval_ext.ingest.graph_search import CommonOptions, GraphOptions, graph_retriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -45,6 +48,29 @@ class PresetOptions(TypedDict, total=False):
     reranker: AnyReranker | None
 
 
+class PresetArguments(PresetOptions, total=False):
+    """What ``retriever`` takes for presets."""
+
+    top_k: int
+    filters: MetadataFilters | None
+    scope: Scope | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class KindOptions(GraphOptions, PresetOptions, total=False):
+    """What some kinds take besides."""
+
+
+def check_no_options(kind: str, options: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for options of other kinds that are given."""
+    unfit = [name for name, each in options.items() if each is not None]
+    if unfit:
+        raise ConfigurationError(
+            f"the preset {kind!r} takes no {', '.join(unfit)}; put stages behind it with >>"
+        )
+
+
 def preset_retriever(
     name: str,
     legs: Mapping[str, StoreRetriever],
@@ -68,7 +94,7 @@ def preset_retriever(
     parts = PresetParts(
         vector=legs["vector"],
         keyword=legs.get("keyword"),
-        graph=None if graphs is None else _by_entities(graphs, legs["vector"], common),
+        graph=None if graphs is None else _walk(graphs, legs["vector"], common),
         embed_model=legs["vector"].embed_model,
         llm=options.get("llm"),
         reranker=options.get("reranker"),
@@ -79,6 +105,6 @@ def preset_retriever(
     return made if common["scope"] is None else made.for_scope(common["scope"])
 
 
-def _by_entities(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
-    """Entity search: what it finds, the other legs have not found already."""
-    return graph_retriever("graph", graphs, vector, {"seed": None}, {**common, "name": "graph"})
+def _walk(graphs: PassageGraphs, vector: StoreRetriever, common: CommonOptions) -> Retriever:
+    """What the graph links to the hits of retrieval by meaning."""
+    return graph_retriever("graph", graphs, vector, {}, {**common, "name": "graph"})

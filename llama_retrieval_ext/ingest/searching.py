@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -16,17 +16,28 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.ingest.graph_search import (
     GRAPH_KINDS,
     CommonOptions,
+    GraphArguments,
     GraphOptions,
+    StoreArguments,
     check_graph_options,
     graph_retriever,
 )
-from llama_retrieval_ext.ingest.presets import PresetKind, PresetOptions, preset_retriever
+from llama_retrieval_ext.ingest.presets import (
+    KindOptions,
+    PresetArguments,
+    PresetKind,
+    check_no_options,
+    preset_retriever,
+)
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -41,41 +52,7 @@ if TYPE_CHECKING:
 
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
-GraphKind: TypeAlias = Literal["graph", "kg_rule", "knowledge"]
-Kind: TypeAlias = StoreKind | GraphKind | PresetKind
-
-
-class StoreArguments(TypedDict, total=False):
-    """What ``retriever`` takes for any kind."""
-
-    top_k: int
-    filters: MetadataFilters | None
-    scope: Scope | None
-    fusion: Fusion | None
-    alpha: float | None
-    pushdown: bool
-    collapse: Collapse | None
-    candidates: int | None
-    name: str | None
-    similarity_top_k: int | None
-
-
-class GraphArguments(StoreArguments, GraphOptions, total=False):
-    """What ``retriever`` takes for kinds that need a graph."""
-
-
-class PresetArguments(PresetOptions, total=False):
-    """What ``retriever`` takes for presets."""
-
-    top_k: int
-    filters: MetadataFilters | None
-    scope: Scope | None
-    name: str | None
-    similarity_top_k: int | None
-
-
-class KindOptions(GraphOptions, PresetOptions, total=False):
-    """What some kinds take besides."""
+Kind: TypeAlias = StoreKind | Literal["graph", "kg_rule", "knowledge"] | PresetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +92,6 @@ def build_retriever(
             f"fuse; {kind!r} has one"
         )
     return _KINDS[kind](wanted, backend, embed_model)
-
-
-def check_no_options(kind: str, options: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for options of other kinds that are given."""
-    unfit = [name for name, each in options.items() if each is not None]
-    if unfit:
-        raise ConfigurationError(
-            f"the preset {kind!r} takes no {', '.join(unfit)}; put stages behind it with >>"
-        )
 
 
 def _vector(
@@ -206,7 +174,19 @@ class Searchable:
     ) -> StoreRetriever: ...
 
     @overload
-    def retriever(self, kind: GraphKind, **arguments: Unpack[GraphArguments]) -> Retriever: ...
+    def retriever(
+        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
+    ) -> GraphRetriever: ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
+    ) -> KGRuleRetriever: ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
+    ) -> KnowledgeRetriever: ...
 
     @overload
     def retriever(
@@ -255,8 +235,9 @@ class Searchable:
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
-                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
-                ``knowledge``: ``rules``, ``linker``; for ``knowledge``: ``policy``.
+                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of
+                `GraphRetriever`; for ``kg_rule`` and ``knowledge``: ``rules``, ``linker``; for
+                ``knowledge``: ``policy``.
 
         Raises:
             ConfigurationError: There is no such kind, it cannot be set up so, or it needs a graph

@@ -4,8 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -33,14 +32,13 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
+from llama_retrieval_ext.pipeline.tool import Tooled
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import Request
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
-    from llama_index.core.tools import FunctionTool
-
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.pipeline.branches import Branches
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
+class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     """A LlamaIndex retriever that keeps the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
@@ -285,28 +283,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     ) -> list[SearchResult]:
         """`search_many` without blocking the event loop."""
         return await arun(answers(self, queries, search_of, at_once=at_once))
-
-    def as_tool(
-        self,
-        name: str,
-        description: str,
-        *,
-        scope: Scope | None = None,
-        **options: Any,  # noqa: ANN401 - those of `retrieval_tool`
-    ) -> "FunctionTool":
-        """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
-
-        Args:
-            name: Name of the tool.
-            description: What the model finds there; fields and values to filter by are added.
-            scope: The scope, which no argument of the model can widen.
-            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
-                ``tokenize``.
-        """
-        # By name: tools stand far above retrievers.
-        tools = import_module("llama_retrieval_ext.capabilities.tools")
-        tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
-        return tool
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.

@@ -11,7 +11,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count, is_number, nearest, of_type
+from llama_retrieval_ext.checks import is_number, nearest, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -155,9 +155,10 @@ def build_preset(
         top_k: How many hits to return when the query does not say; at least 1.
         options: What `PRESETS` lists for the preset: ``vector_weight``, ``graph_weight`` and
             ``keyword_weight`` of fusion; ``enable_multi_hop`` and ``max_hops`` of a
-            `GraphRetriever` (left out: as that is set up); ``lambda_param``, from 1 for relevance
-            alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` lets the LLM
-            read questions whose kind no rule recognises.
+            `GraphRetriever`, which then starts from the entities that the query names rather than
+            from a seed, as a walk from a seed counts no hops; ``lambda_param``, from 1 for
+            relevance alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` lets
+            the LLM read questions whose kind no rule recognises.
 
     Raises:
         ConfigurationError: There is no such preset or option, a part is missing, or a value is out
@@ -329,12 +330,7 @@ def _with_hops(graph: BaseRetriever | None, options: Mapping[str, object]) -> Ba
             f"{' and '.join(hops)} set up a GraphRetriever; the part 'graph' is {graph!r}, which "
             "is set up by who makes it"
         )
-    changed = copy.copy(graph)
-    if "max_hops" in hops:
-        changed.max_hops = check_count(hops["max_hops"], "max_hops")  # type: ignore[arg-type]  # it checks
-    if "enable_multi_hop" in hops:
-        changed.enable_multi_hop = _flag(hops, "enable_multi_hop")
-    return changed
+    return graph.by_entities(**hops)  # type: ignore[arg-type]  # it checks them
 
 
 def _number(options: Mapping[str, object], name: str) -> float:

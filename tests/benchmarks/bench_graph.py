@@ -1,4 +1,4 @@
-"""Quality and speed of graph retrieval: ``python -m tests.benchmarks.bench_graph [quality|speed]``.
+"""Quality and speed: ``python -m tests.benchmarks.bench_graph [quality|speed|add [GRAPH_URL]]``.
 
 Quality is that of hybrid search and of a walk seeded by it, on the sets in ``../shared/data``, with
 the embeddings there, no LLM, and one configuration for all. A set that is not there is skipped.
@@ -10,13 +10,17 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import numpy as np
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
@@ -24,9 +28,11 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SETS: Final = ("2wikimultihop", "musique_train100", "codebase_ctx", "cosqa")
@@ -165,6 +171,37 @@ def speed() -> None:
             print(f"{hops} hops with paths, 100,000 edges: {_fastest(reach):.3f} ms")
 
 
+def add(graph: str | None = None) -> None:
+    """Print what `KnowledgeBase.add` takes with a graph and without, for 2,000 documents.
+
+    Args:
+        graph: URL of a graph that may be cleared; None for an embedded one.
+    """
+    rows = list(islice(_rows(DATA / "2wikimultihop" / "corpus.jsonl"), 2_000))
+    documents = [
+        Document(id_=row["_id"], text=row["text"], metadata={"title": row["title"]}) for row in rows
+    ]
+    models: list[BaseEmbedding] = [FakeEmbedding(dim=384), LocalEmbedding()]
+    for model in models:
+        plain = min(_added(documents, model) for _ in range(3))
+        linked = min(_added(documents, model, graph or "graph:{}/graph") for _ in range(3))
+        print(
+            f"add {len(documents):,} documents, {type(model).__name__}: {plain:.2f} s, "
+            f"with the graph {linked:.2f} s, {linked / plain:.2f} x"
+        )
+
+
+def _added(documents: list[Document], model: BaseEmbedding, graph: str | None = None) -> float:
+    with TemporaryDirectory() as folder:
+        url = None if graph is None else graph.format(folder)
+        with KnowledgeBase.open(f"embedded:{folder}/kb", embed_model=model, graph=url) as kb:
+            begun = time.perf_counter()
+            kb.add(documents, show_progress=False).raise_for_failures()
+            seconds = time.perf_counter() - begun
+            kb.clear()
+            return seconds
+
+
 def _fastest(function: Callable[[], object], rounds: int = 10) -> float:
     milliseconds = []
     for _ in range(rounds):
@@ -175,5 +212,8 @@ def _fastest(function: Callable[[], object], rounds: int = 10) -> float:
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ["speed", "quality"]:
-        {"speed": speed, "quality": quality}[part]()
+    if sys.argv[1:2] == ["add"]:
+        add(*sys.argv[2:])
+    else:
+        for part in sys.argv[1:] or ["speed", "quality"]:
+            {"speed": speed, "quality": quality}[part]()
