@@ -227,11 +227,8 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     def _chosen(self, query: Query, hits: list[Hit]) -> Plan[list[Hit]]:
         """The examples: without near duplicates, and by maximal marginal relevance."""
         texts = (shingles(hit.node.get_content()) for hit in hits)
-        kept = [
-            hit
-            for hit, is_new in zip(hits, first_of_alike(texts, at_least=_ALIKE), strict=True)
-            if is_new
-        ]
+        firsts = dict.fromkeys(first_of_alike(texts, at_least=_ALIKE))
+        kept = [hits[number] for number in firsts]
         if self.embed_model is None and origin_model(kept) is None:
             return kept[: self.examples]
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
