@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -126,19 +127,30 @@ class CapabilityParts:
     def _keyword(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
         if backend.features.keyword is not None:
             return KeywordRetriever(backend, filters=filters)
+        return self._bm25
+
+    @cached_property
+    def _bm25(self) -> BM25Retriever | None:
+        """Keyword search in the docstore, whose index is built once."""
         if self.document_store is None:
             return None
         return BM25Retriever.from_docstore(self.document_store)
 
+    @cached_property
+    def _linker(self) -> EntityLinker | None:
+        """Finds entities in queries; it keeps their names in memory, for all retrievers."""
+        if self.graphs is None:
+            return None
+        return EntityLinker(self.graphs.backend, ner=self.ner)
+
     def _graph(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
         if self.graphs is None:
             return None
-        linker = None if self.ner is None else EntityLinker(self.graphs.backend, ner=self.ner)
         retriever = GraphRetriever(
             backend,
             graph=self.graphs,
             embed_model=self.embed_model,
-            linker=linker,
+            linker=self._linker,
             filters=filters,
         )
         retriever.requires_scope = self.kb is not None and self.kb.require_scope
