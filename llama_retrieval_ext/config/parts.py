@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -22,6 +23,8 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 T = TypeVar("T")
+# More hits than any retriever gives: whoever reranks cuts.
+_ALL: Final = 10_000
 # Makes a retriever by its name in the registry.
 Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
 
@@ -176,11 +179,10 @@ def _needed(part: T | None, message: str) -> T:
 
 
 def _cross_encoder(model: str) -> AnyReranker:
-    from llama_index.core.postprocessor import SentenceTransformerRerank  # noqa: PLC0415 - slow
-
-    try:
-        return SentenceTransformerRerank(model=model, top_n=1000)
-    except ImportError as error:
+    if find_spec("sentence_transformers") is None:
         raise MissingDependencyError(
             f"the cross-encoder {model!r}", package="sentence-transformers"
-        ) from error
+        )
+    from llama_index.core.postprocessor import SentenceTransformerRerank  # noqa: PLC0415 - slow
+
+    return SentenceTransformerRerank(model=model, top_n=_ALL)

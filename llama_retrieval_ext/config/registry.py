@@ -5,6 +5,7 @@ makes `Registry` objects.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -179,7 +180,8 @@ mean 'hybrid'?
     def definitions(self) -> Definitions:
         """Everything that configurations name as ``type``."""
         for name in self._entry_points():
-            self._definition(name)
+            with suppress(ConfigurationError):  # it is told to whoever names it
+                self._definition(name)
         return {**class_definitions(), **self._presets, **self._retrievers}
 
     @property
@@ -307,7 +309,9 @@ mean 'hybrid'?
     def _entry_points(self) -> dict[str, EntryPoint]:
         """Retrievers of installed packages; a name of ours stays ours."""
         if self._installed is None:
-            self._installed = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+            own = {*self._retrievers, *self._presets}
+            found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+            self._installed = {name: each for name, each in found.items() if name not in own}
         return self._installed
 
 

@@ -174,6 +174,12 @@ class Copier:
                 self._copied += 1
                 self._n_nodes += len(document.nodes)
 
+    def copy_graph(self) -> None:
+        """Copy what the source's graph has and no document says; the rest goes with its nodes."""
+        side = self._target.place.graph
+        if self._graph is not None and side is not None:
+            self._graph.copy_unsaid_to(side.graph)
+
     def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
         """Look for documents that the target alone has, such as those deleted since in the source.
 
@@ -334,6 +340,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         target = _target(target_url, source, setup, graph, resources)
         entries = source.ledger.entries()
         copier = Copier(source, target)
+        copier.copy_graph()
         with progress(entries, show=show_progress, title="Copying documents") as advance:
             for batch in batches(entries):
                 copier.copy(batch)

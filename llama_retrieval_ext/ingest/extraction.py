@@ -44,7 +44,7 @@ class Extraction:
                 )
         self._extractors = list(extractors)
         ner = getattr(links.ner, "__qualname__", type(links.ner).__qualname__)
-        names = (links.entities, links.title_fields, links.entity_fields, links.gazetteer)
+        names = (links.entities, links.entity_fields, links.gazetteer)
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:

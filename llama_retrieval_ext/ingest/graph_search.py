@@ -107,7 +107,6 @@ def graph_retriever(
         options: Those of the kind.
         common: Those of all.
     """
-    check_graph_options(kind, options)
     if kind == "graph":
         walk: Mapping[str, Any] = {"seed": search, **options, **common}  # Any: its own arguments
         return GraphRetriever(search.backend, graph=graphs, embed_model=search.embed_model, **walk)

@@ -4,15 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
 from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.urls import Location
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 
 _IN_MEMORY = f"graph:{MEMORY}"
 _OBJECT = ", given as an object"
@@ -32,7 +35,7 @@ class GraphSide:
 
     url: str
     graph: WritableGraph
-    graphs: PassageGraphs
+    graphs: "PassageGraphs"
     links: PassageLinks
     close: Callable[[], None]
 
@@ -49,6 +52,8 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
         ConfigurationError: It is none, it cannot be written to, or only one of both is in memory.
         StoreUnavailableError: Its directory is in use.
     """
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs  # noqa: PLC0415 - scipy
+
     links = PassageLinks() if links is None else links
     if isinstance(graph, str):
         opened, close = _shared(graph)

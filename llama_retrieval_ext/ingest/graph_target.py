@@ -59,6 +59,12 @@ class GraphTarget:
     def flush(self) -> None:
         """No-op: a graph has on disk what it has taken."""
 
+    def copy_unsaid_to(self, other: WritableGraph) -> None:
+        """Copy the rows that no document says, such as those of a graph of equipment."""
+        rows = self._graph.said_by([""]).function()[""]
+        if rows.nodes or rows.edges:
+            other.upsert(*rows).function()
+
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
         """Return what each passage says, without the passage itself."""
         ids = {self._source(node_id): node_id for node_id in node_ids}

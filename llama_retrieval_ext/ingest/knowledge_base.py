@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
-from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
@@ -230,9 +230,10 @@ class KnowledgeBase(Browsable):
         remove_knowledge_base(url)
 
     @property
-    def graph(self) -> GraphBackend | None:
+    def graph(self) -> WritableGraph | None:
         """The graph that is kept in step with it; None if it has none."""
-        return None if self._graphs is None else self._graphs.backend
+        side = self._storage.graph
+        return None if side is None else side.graph
 
     @property
     def embed_model(self) -> BaseEmbedding:

@@ -1,7 +1,7 @@
 """Presets over a knowledge base: its own retrievers are the parts."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, TypedDict
 
 from llama_index.core.llms import LLM
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -15,8 +15,6 @@ from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
-
-PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
 
 # Parts that are no option of `build_preset`.
 _PARTS: Final = ("llm", "reranker")

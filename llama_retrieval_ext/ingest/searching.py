@@ -4,7 +4,7 @@ import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -12,34 +12,12 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.ingest.graph_search import (
-    GRAPH_KINDS,
-    CommonOptions,
-    GraphArguments,
-    GraphOptions,
-    StoreArguments,
-    check_graph_options,
-    graph_retriever,
-)
-from llama_retrieval_ext.ingest.presets import (
-    KindOptions,
-    PresetArguments,
-    PresetKind,
-    check_no_options,
-    preset_retriever,
-)
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
-from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
@@ -50,8 +28,22 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.ingest.graph_search import (
+        CommonOptions,
+        GraphArguments,
+        GraphOptions,
+        StoreArguments,
+    )
+    from llama_retrieval_ext.ingest.presets import KindOptions, PresetArguments
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
+    from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+    from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
+    from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
 Kind: TypeAlias = StoreKind | Literal["graph", "kg_rule", "knowledge"] | PresetKind
 
 
@@ -79,7 +71,7 @@ def build_retriever(
         ConfigurationError: There is no such kind, or it cannot be set up so.
     """
     if kind not in list(_KINDS):
-        kinds = [*_KINDS, *GRAPH_KINDS, *PRESETS]
+        kinds = [*_KINDS, *_GRAPH_KINDS, *_PRESETS]
         near = difflib.get_close_matches(str(kind), kinds, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
@@ -148,6 +140,10 @@ _KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreR
 }
 
 
+_GRAPH_KINDS: Final = ("graph", "kg_rule", "knowledge")
+_PRESETS: Final = ("basic", "advanced", "semantic", "auto")
+
+
 class Searchable:
     """What gives out retrievers over one backend.
 
@@ -157,7 +153,7 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
-    _graphs: PassageGraphs | None = None
+    _graphs: "PassageGraphs | None" = None
 
     @property
     @abstractmethod
@@ -170,31 +166,31 @@ class Searchable:
 
     @overload
     def retriever(
-        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
+        self, kind: StoreKind = "hybrid", **arguments: "Unpack[StoreArguments]"
     ) -> StoreRetriever: ...
 
     @overload
     def retriever(
-        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
-    ) -> GraphRetriever: ...
+        self, kind: Literal["graph"], **arguments: "Unpack[GraphArguments]"
+    ) -> "GraphRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
-    ) -> KGRuleRetriever: ...
+        self, kind: Literal["kg_rule"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KGRuleRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
-    ) -> KnowledgeRetriever: ...
+        self, kind: Literal["knowledge"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KnowledgeRetriever": ...
 
     @overload
     def retriever(
-        self, kind: PresetKind, **arguments: Unpack[PresetArguments]
-    ) -> RetrievalPipeline: ...
+        self, kind: PresetKind, **arguments: "Unpack[PresetArguments]"
+    ) -> "RetrievalPipeline": ...
 
     @overload
-    def retriever(self, kind: Kind, **arguments: Unpack[StoreArguments]) -> Retriever: ...
+    def retriever(self, kind: Kind, **arguments: "Unpack[StoreArguments]") -> Retriever: ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
@@ -211,7 +207,7 @@ class Searchable:
         candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **options: Unpack[KindOptions],
+        **options: "Unpack[KindOptions]",
     ) -> Retriever:
         """A retriever over what is in here, now and later.
 
@@ -245,12 +241,17 @@ class Searchable:
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        if kind in list(PRESETS):
+        if kind in list(_PRESETS):
             plain = {"fusion": fusion, "alpha": alpha, "candidates": candidates}
-            check_no_options(kind, {**plain, "pushdown": pushdown or None, "collapse": collapse})
+            others = {**plain, "pushdown": pushdown or None, "collapse": collapse}
             hits = one_top_k(top_k, similarity_top_k)
-            common = CommonOptions(top_k=hits, filters=filters, scope=scope, name=name or "")
-            return self._preset(kind, common, options)
+            common: CommonOptions = {
+                "top_k": hits,
+                "filters": filters,
+                "scope": scope,
+                "name": name or "",
+            }
+            return self._preset(kind, common, options, others)
         wanted = RetrieverOptions(
             top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
@@ -269,8 +270,18 @@ class Searchable:
         return retriever
 
     def _preset(
-        self, kind: str, common: CommonOptions, options: Mapping[str, object]
-    ) -> RetrievalPipeline:
+        self,
+        kind: str,
+        common: "CommonOptions",
+        options: Mapping[str, object],
+        others: Mapping[str, object],
+    ) -> "RetrievalPipeline":
+        from llama_retrieval_ext.ingest.presets import (  # noqa: PLC0415 - the graph's packages
+            check_no_options,
+            preset_retriever,
+        )
+
+        check_no_options(kind, others)
         bound: StoreArguments = {"filters": common["filters"], "scope": common["scope"]}
         legs = {"vector": self.retriever("vector", **bound)}
         if self._backend.features.keyword is not None:
@@ -280,11 +291,19 @@ class Searchable:
         return made
 
     def _over_graph(
-        self, kind: str, wanted: RetrieverOptions, options: GraphOptions
+        self, kind: str, wanted: RetrieverOptions, options: "GraphOptions"
     ) -> Retriever | None:
         """The retriever of a kind that needs a graph; None for another kind."""
-        if kind not in list(GRAPH_KINDS):
-            check_graph_options(kind, options)
+        if kind not in _GRAPH_KINDS and not options:
+            return None
+        from llama_retrieval_ext.ingest.graph_search import (  # noqa: PLC0415 - scipy, YAML
+            CommonOptions,
+            check_graph_options,
+            graph_retriever,
+        )
+
+        check_graph_options(kind, options)
+        if kind not in _GRAPH_KINDS:
             return None
         if self._graphs is None:
             raise ConfigurationError(

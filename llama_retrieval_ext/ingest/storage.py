@@ -96,8 +96,10 @@ class Storage:
             return self
 
         def close() -> None:
-            self.close()
-            graph.close()
+            try:
+                self.close()
+            finally:
+                graph.close()
 
         return replace(
             self,
@@ -309,6 +311,7 @@ def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledge
             if place.is_exclusive and ledger.n_nodes_at_rest() is None:
                 writer_of(place, ledger).settle()
             _check_in_step(ledger, place, where)
+            _check_graph(ledger, place, where)
             _upgrade(ledger, place, where)
         except BaseException:
             ledger.close()
@@ -369,6 +372,27 @@ def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
         held,
         known,
     )
+
+
+def _check_graph(ledger: Ledger, place: Storage, where: str) -> None:
+    """Warn if the graph was lost: deleted, or cleared by something else."""
+    # On a server it would take reading the list of documents.
+    ids = ledger.sample(None, 1) if place.graph and isinstance(ledger, LocalLedger) else []
+    if place.graph is None or not ids or ledger.n_nodes_at_rest() is None:
+        return
+    try:
+        found = place.graph.graph.nodes(ids, scope=None).function()
+    except StoreUnavailableError as error:  # other searches work all the same
+        _logger.warning("the graph %s of %s is down: %s", place.graph.url, where, error)
+        return
+    if not found:
+        _doubt_all(ledger, where)
+        _logger.warning(
+            "the graph %s does not have what was added to %s: something else has changed it. Add "
+            "the documents again to bring it in step",
+            place.graph.url,
+            where,
+        )
 
 
 def _doubt_all(ledger: Ledger, where: str) -> None:

@@ -4,14 +4,16 @@ import asyncio
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core import Document
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext import KnowledgeBase, Scope, open_store
 from llama_retrieval_ext.config import (
     KeptBM25Retriever,
     Registry,
@@ -22,7 +24,12 @@ from llama_retrieval_ext.config import (
 from llama_retrieval_ext.config import (
     registry as shared,
 )
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ScopeRequiredError,
+    StoreClosedError,
+)
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -260,6 +267,36 @@ def test_the_functions_of_the_module_are_one_registry(kb: KnowledgeBase) -> None
         assert inspect.iscoroutinefunction(operator.retrieve)
     finally:
         shared.bind(None)
+
+
+def test_llama_dense_reads_a_store_of_its_own(registry: Registry, tmp_path: Path) -> None:
+    url, model = f"embedded:{tmp_path / 'store'}", FakeEmbedding()
+    with open_store(url) as store:
+        node = TextNode(text="parental leave", embedding=model.get_text_embedding("leave"))
+        store.add([node])
+    made = registry.get_retriever("llama_dense", store_params={"url": url})
+    assert [hit.text for hit in made.retrieve("leave")] == ["parental leave"]
+    registry.close()
+    with pytest.raises(StoreClosedError):
+        made.retrieve("leave")
+
+
+def test_a_cross_encoder_that_is_not_installed_is_named(registry: Registry) -> None:
+    with pytest.raises(MissingDependencyError, match="sentence-transformers"):
+        registry.get_retriever("rerank", rerank_model="cross-encoder/ms-marco-MiniLM-L-6-v2")
+
+
+def test_an_installed_package_that_is_broken_harms_only_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = EntryPoint("broken", "no_such_module:make", "llama_retrieval_ext.retrievers")
+    monkeypatch.setattr(
+        "llama_retrieval_ext.config.registry.entry_points", lambda group: [broken][: bool(group)]
+    )
+    registry = Registry()
+    assert "dense" in registry.definitions
+    with pytest.raises(ConfigurationError, match="'broken' of no_such_module:make cannot be"):
+        registry.get_retriever("broken")
 
 
 def test_bm25_in_memory_is_kept_by_scope_and_read_again() -> None:

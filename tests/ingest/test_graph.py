@@ -22,7 +22,8 @@ from llama_retrieval_ext.errors import (
     GraphRequiredError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
@@ -68,6 +69,11 @@ def kb(open_kb: Open, graph: str) -> KnowledgeBase:
     return open_kb(graph=graph, links=LINKS)
 
 
+def graph_of(kb: KnowledgeBase) -> WritableGraph:
+    assert kb.graph is not None
+    return kb.graph
+
+
 def films(director: str = "Anne Lister", **metadata: Any) -> list[BaseNode]:
     return [
         Document(
@@ -90,7 +96,7 @@ def test_the_graph_is_in_step_with_every_change(kb: KnowledgeBase, open_kb: Open
     for scope in (ACME, GLOBEX):
         add(kb, films(), scope)
     check_in_step(kb, ACME, GLOBEX)
-    theirs = rows(kb.graph, GLOBEX)
+    theirs = rows(graph_of(kb), GLOBEX)
     add(kb, films("Bo Ek", year=2024)[:1], ACME)
     check_in_step(kb, ACME)
     assert kb.delete("anne", scope=ACME) == 1
@@ -98,7 +104,7 @@ def test_the_graph_is_in_step_with_every_change(kb: KnowledgeBase, open_kb: Open
     kb.compact()
     assert kb.clear(scope=ACME) == 2
     check_in_step(kb, ACME)
-    assert rows(kb.graph, GLOBEX) == rows(kb.graph) == theirs
+    assert rows(graph_of(kb), GLOBEX) == rows(graph_of(kb)) == theirs
 
 
 def test_a_walk_finds_what_a_passage_names_in_its_own_tenant(kb: KnowledgeBase) -> None:
@@ -121,7 +127,8 @@ def test_a_copy_takes_the_graph_along(
 ) -> None:
     add(kb, films(), ACME)
     add(kb, films("Bo Ek"), GLOBEX)
-    expected = rows(kb.graph)
+    graph_of(kb).upsert([GraphNode("York", "City")], [Edge.of("York", "IN", "UK")]).function()
+    expected = rows(graph_of(kb))
     kb.close()
     target, target_graph = f"embedded:{fast_disk / 'copy'}", f"graph:{fast_disk / 'graph2'}"
     with pytest.raises(GraphRequiredError, match="its copy needs one"):
@@ -146,7 +153,7 @@ def test_a_copy_takes_the_graph_along(
 def test_removal_takes_its_rows_out_of_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
     add(kb, films())
     own = GraphNode("crane", "Equipment", "Tower crane")
-    kb.graph.upsert([own], []).function()  # type: ignore[union-attr]
+    graph_of(kb).upsert([own], []).function()
     kb.close()
     KnowledgeBase.remove(url)
     with closing(open_graph(graph)) as opened:
@@ -215,6 +222,19 @@ def test_a_graph_that_is_down_fails_before_anything_is_begun(
     check_in_step(kb)
 
 
+@EMBEDDED
+def test_a_graph_that_was_lost_is_filled_by_adding_again(
+    kb: KnowledgeBase, graph: str, open_kb: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(kb, films())
+    graph_of(kb).clear(scope=None).function()
+    kb.close()
+    again = open_kb(graph=graph, links=LINKS)
+    assert "Add the documents again" in caplog.text
+    add(again, films())
+    check_in_step(again)
+
+
 class Triples(TransformComponent):
     """An extractor that needs no LLM: what stands before and after ``was directed by``."""
 
@@ -236,13 +256,12 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
     add(kb, films(), ACME)
 
     def edges() -> set[tuple[str, str]]:
-        found = kb.graph.contents(scope=ACME).function().edges  # type: ignore[union-attr]
+        found = graph_of(kb).contents(scope=ACME).function().edges
         return {(edge.type, edge.target) for edge in found}
 
     assert {("DIRECTED", "Night Train"), ("MENTIONS", "Anne Lister")} <= edges()
     assert ("SOURCE", "document:film") in edges()
-    assert kb.graph is not None
-    assert rows(kb.graph, Scope("globex")) == ([], [])
+    assert rows(graph_of(kb), Scope("globex")) == ([], [])
     (node,) = kb.get("film", scope=ACME)
     assert set(node.metadata) == {"title", "tags", "tenant_id", "kb_id"}
     add(kb, films("Bo Ek")[:1], ACME)
@@ -254,11 +273,10 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
 @EMBEDDED
 def test_a_mention_leaves_what_the_graph_knows_of_an_entity(kb: KnowledgeBase) -> None:
     known = GraphNode("Anne Lister", "Person", "Anne", {"born": 1791})
-    kb.graph.upsert([known], []).function()  # type: ignore[union-attr]
+    graph_of(kb).upsert([known], []).function()
     add(kb, films())
     kb.clear()
-    assert kb.graph is not None
-    assert kb.graph.nodes(["Anne Lister"], scope=None).function() == {"Anne Lister": known}
+    assert graph_of(kb).nodes(["Anne Lister"], scope=None).function() == {"Anne Lister": known}
 
 
 @EMBEDDED
