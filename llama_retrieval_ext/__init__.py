@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.capabilities import *
     from llama_retrieval_ext.config import *
     from llama_retrieval_ext.embeddings import *
     from llama_retrieval_ext.errors import *
@@ -76,6 +77,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.graph",
         "llama_retrieval_ext.embeddings",
         "llama_retrieval_ext.text",
+        "llama_retrieval_ext.capabilities",
         "llama_retrieval_ext.config",
     )
     __getattr__, __dir__ = lazy_names(__name__, _MODULES, more=_PACKAGES)

@@ -17,7 +17,8 @@
     ├─ ExecutionError
     │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
     │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
-    │  └─ TooFewLegsError                       fewer legs answered than must
+    │  ├─ TooFewLegsError                       fewer legs answered than must
+    │  └─ GenerationError                       an LLM failed where only it could answer
     ├─ StoreError
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
@@ -47,6 +48,7 @@ __all__ = [
     "DimensionMismatchError",
     "DuplicateNodeError",
     "ExecutionError",
+    "GenerationError",
     "GraphRequiredError",
     "IngestionError",
     "InvalidFilterError",
@@ -213,6 +215,10 @@ class TooFewLegsError(ExecutionError):
     def __init__(self, message: str, causes: Mapping[str, BaseException]) -> None:
         super().__init__(message)
         self.causes = dict(causes)
+
+
+class GenerationError(ExecutionError):
+    """A language model failed, was late, or gave no usable answer, and nothing can stand in."""
 
 
 class StoreError(RetrievalExtError):

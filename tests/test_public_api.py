@@ -12,6 +12,7 @@ import pytest
 
 import llama_retrieval_ext
 from llama_retrieval_ext import (
+    capabilities,
     config,
     embeddings,
     errors,
@@ -31,6 +32,7 @@ ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
 # The folders that have public names; each name of theirs resolves at the top, too.
 TIERS: list[ModuleType] = [
+    capabilities,
     config,
     *(embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text),
 ]

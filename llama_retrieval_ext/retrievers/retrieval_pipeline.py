@@ -68,6 +68,11 @@ class RetrievalPipeline(Retriever):
         return longer
 
     @property
+    def pipeline(self) -> Self:
+        """Itself: what a preset gives is both the retriever and its pipeline."""
+        return self
+
+    @property
     def stages(self) -> tuple[object, ...]:
         """What was added, in its order."""
         return self._stages
