@@ -14,6 +14,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext import (
     embeddings,
     errors,
+    evaluation,
     execution,
     graph,
     ingest,
@@ -30,7 +31,19 @@ ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
 # The folders that have public names; each name of theirs resolves at the top, too.
 TIERS: list[ModuleType] = [
-    *(embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text)
+    *(
+        embeddings,
+        errors,
+        evaluation,
+        execution,
+        graph,
+        ingest,
+        pipeline,
+        retrievers,
+        stages,
+        stores,
+        text,
+    )
 ]
 LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
 ALL_NAMES = sorted(
@@ -42,6 +55,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("ir_datasets", "ir_measures", "pytrec_eval"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -29,6 +29,7 @@ PAGES = [
 PACKAGES = (
     "embeddings",
     "display",
+    "evaluation",
     "execution",
     "ingest",
     "pipeline",

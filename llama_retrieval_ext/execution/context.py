@@ -9,14 +9,17 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace
 
@@ -25,6 +28,22 @@ _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
 
 OnPartial: TypeAlias = Callable[[list[Hit]], None]
+
+
+class SharesRankings(Protocol):
+    """Shares the rankings of retrievers between several answers to one query."""
+
+    def ranking(
+        self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
+    ) -> Plan[list[NodeWithScore]]:
+        """Return the plan for a ranking, which need not run the one that finds it.
+
+        Args:
+            retriever: Whose ranking.
+            query: As the retriever gets it.
+            plan: Calls the retriever.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -38,6 +57,8 @@ class Session:
             needs them.
         degraded: Parts that failed and were left out.
         details: What stages add to the result.
+        shared_rankings: Where retrievers inside several pipelines are called once; None for no
+            sharing beyond the answer.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
@@ -45,6 +66,7 @@ class Session:
     unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
+    shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch: it shares all but degraded and details."""
