@@ -62,9 +62,8 @@ def known_item_questions(
         >>> from llama_index.core.schema import TextNode
         >>> text = "Employees have 25 days of paid leave. Ask your manager."
         >>> judged = known_item_questions([TextNode(id_="leave", text=text)])
-        >>> judged, list(judged.queries.values())
-        (Judgements(1 question, 1 relevant node, synthetic: known items), \
-['Employees have 25 days of paid leave'])
+        >>> list(judged.queries.values())
+        ['Employees have 25 days of paid leave']
 
     """
     check_count(count, "count")
@@ -85,8 +84,8 @@ def known_item_questions(
             found.add(sentence, node_id)
     if not found.queries:
         raise ConfigurationError(
-            f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} different "
-            "terms; pass the nodes of the collection, or label questions by hand"
+            f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} terms; "
+            "pass the nodes of the collection, or label questions by hand"
         )
     return Judgements(found.queries, found.relevant, Level.NODE, KNOWN_ITEMS)
 
@@ -158,8 +157,8 @@ def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[
 def _written(node: BaseNode, llm: LLM) -> list[str]:
     from llama_index.core.evaluation import DatasetGenerator  # noqa: PLC0415 - takes a second
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # its successor is not in each version
+    # It is deprecated, always says so, and its successor is not in each version.
+    with warnings.catch_warnings(record=True):
         generator = DatasetGenerator(
             [node], llm=llm, callback_manager=CallbackManager(), num_questions_per_chunk=1
         )

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.arguments import arguments_of, record_argument
+from llama_retrieval_ext.arguments import arguments_of, record_argument, takes_argument
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Leg
@@ -87,23 +87,23 @@ class LegRecorder(Retriever):
     """A leg behind the rewrites of its pipeline, that keeps its hits for later stages.
 
     Args:
-        leg: The retriever.
+        leg: The leg; one with its own number of hits gets it.
         rewrites: What happens to the query before.
-        name: Of the leg.
     """
 
-    def __init__(self, leg: BaseRetriever, rewrites: Sequence[Rewrite], *, name: str) -> None:
-        super().__init__(top_k=None, name=name)
-        self.leg = Pipeline(leg, rewrites=rewrites) if rewrites else leg
+    def __init__(self, leg: Leg, rewrites: Sequence[Rewrite] = ()) -> None:
+        super().__init__(top_k=None, name=leg.name)
+        self.leg = leg
+        self.source = Pipeline(leg.retriever, rewrites=rewrites) if rewrites else leg.retriever
         self.found: dict[str, list[Hit]] = {}
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The leg."""
-        return [self.leg]
+        """The retriever."""
+        return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from retrieval(self.leg, self._for_children(query), top_k=query.top_k)
+        found = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
         self.found[query.query_str] = [as_hit(hit) for hit in found]
         return self.found[query.query_str]
 
@@ -134,9 +134,7 @@ class FusedPipeline:
         rewrites = [stage for each in outer for stage in each.rewrites]
         if isinstance(self.source, FusionRetriever):
             rewrites += self.source.branches.rewrites
-        self.legs = {
-            name: LegRecorder(leg, rewrites, name=name) for name, leg in _legs(self.source).items()
-        }
+        self.legs = {leg.name: LegRecorder(leg, rewrites) for leg in _legs(self.source)}
 
     @property
     def default(self) -> Setting:
@@ -153,7 +151,7 @@ class FusedPipeline:
 
     @property
     def depth(self) -> int:
-        """How many hits each leg is asked for."""
+        """How many hits the deepest leg gives."""
         source = self.source
         if isinstance(source, HybridRetriever):
             return max(source.candidates, source.top_k or 1)
@@ -166,15 +164,31 @@ class FusedPipeline:
         Args:
             current: Where to start.
         """
-        chosen = yield from _step("fusion and weights", self._fusions(current), current)
-        if all(isinstance(leg, HonoursQuery) for leg in _legs(self.source).values()):
-            depths = [depth for depth in _DEPTHS if depth < self.depth]
-            settings = [replace(chosen, depth=depth) for depth in depths]
-            chosen = yield from _step("depth", settings, chosen)
-        if chosen.mmr_lambda is not None:
-            settings = [replace(chosen, mmr_lambda=each) for each in _LAMBDAS]
-            chosen = yield from _step("MMR lambda", settings, chosen)
-        return chosen
+        for parameter in ("fusion and weights", "depth", "MMR lambda"):
+            settings = self.settings_of(parameter, current)
+            if settings:
+                current = yield parameter, settings
+        return current
+
+    def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
+        """Return the settings that differ from one in a parameter; none where it has none.
+
+        Args:
+            parameter: ``fusion and weights``, ``depth`` or ``MMR lambda``.
+            current: The one.
+        """
+        found: list[Setting] = []
+        if parameter == "fusion and weights":
+            found = self._fusions(current)
+        elif parameter == "MMR lambda" and current.mmr_lambda is not None:
+            found = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
+        elif parameter == "depth" and self._takes_depth:
+            found = [replace(current, depth=each) for each in _DEPTHS if each < self.depth]
+        return [each for each in found if each != current]
+
+    @property
+    def _takes_depth(self) -> bool:
+        return all(isinstance(leg.retriever, HonoursQuery) for leg in _legs(self.source))
 
     def _fusions(self, current: Setting) -> list[Setting]:
         names = [name for name, _ in current.weights]
@@ -219,7 +233,7 @@ class FusedPipeline:
             hits: dict[str, Hit] = {}
             for leg in self.legs.values():
                 if question not in leg.found:  # saved by an earlier process, without embeddings
-                    leg.search(question, top_k=self.depth)
+                    leg.search(question)
                 hits |= {hit.node.node_id: hit for hit in leg.found[question]}
             query, vectors = run(mmr.vectors_plan(Query.of(question), list(hits.values())))
             self._vectors[question] = query, dict(zip(hits, vectors, strict=True))
@@ -254,10 +268,6 @@ class FusedPipeline:
         return replace(self.mmr, lambda_mult=setting.mmr_lambda)
 
 
-def _step(parameter: str, settings: list[Setting], current: Setting) -> Steps:
-    return (yield parameter, [each for each in settings if each != current])
-
-
 def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]:
     """The pipelines around a retriever, the outermost first, and what is inside."""
     outer: list[Pipeline] = []
@@ -286,11 +296,8 @@ def _fused(retriever: BaseRetriever) -> Fused:
             "tune takes one query for each question; tune with num_queries=1, without a fan-out"
         )
     fusion = retriever.fusion
-    if type(fusion).fuse is not Fusion.fuse or "weights" not in {
-        each.name
-        for each in fields(fusion)
-        if each.init  # type: ignore[arg-type]  # a dataclass
-    }:
+    takes_weights = takes_argument(type(fusion), "weights")
+    if type(fusion).fuse is not Fusion.fuse or not takes_weights:
         raise ConfigurationError(
             f"tune sets the weights of a fusion by scores or ranks, such as WeightedSum() and "
             f"RRF(); got {fusion!r}"
@@ -298,13 +305,15 @@ def _fused(retriever: BaseRetriever) -> Fused:
     return retriever
 
 
-def _legs(source: Fused) -> dict[str, BaseRetriever]:
+def _legs(source: Fused) -> tuple[Leg, ...]:
     if isinstance(source, FusionRetriever):
-        return {leg.name: leg.retriever for leg in source.legs}
-    own: dict[str, Any] = {"top_k": source.candidates, "filters": source.filters}
+        return source.legs
+    depth = max(source.candidates, source.top_k or 1)
+    own: dict[str, Any] = {"top_k": depth, "filters": source.filters}
     vector = VectorRetriever(source.backend, embed_model=source.embed_model, **own)
     keyword = KeywordRetriever(source.backend, **own)
-    return {"vector": bound_as(source, vector), "keyword": bound_as(source, keyword)}
+    legs = {"vector": vector, "keyword": keyword}
+    return tuple(Leg(name, bound_as(source, leg)) for name, leg in legs.items())
 
 
 def _weight_grid(legs: int) -> list[tuple[float, ...]]:

@@ -9,6 +9,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.arguments import arguments_of, record_argument
 from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, Steps, bound_as
+from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
@@ -47,7 +48,7 @@ class SeededGraph:
     )
 
     def __post_init__(self) -> None:
-        self.legs = {_SEED: LegRecorder(self.seed, (), name=_SEED)}
+        self.legs = {_SEED: LegRecorder(Leg(_SEED, self.seed, top_k=self.depth))}
 
     @property
     def default(self) -> Setting:

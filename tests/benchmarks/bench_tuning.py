@@ -19,8 +19,9 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation.trial import Trial
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
-from llama_retrieval_ext.evaluation.tuning import LEAST_LABELS, Trial
+from llama_retrieval_ext.evaluation.tuning import LEAST_LABELS
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
