@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from llama_index.core.schema import Document
@@ -49,32 +51,31 @@ with KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)) as kb:
 
 def run_writers(url: str, names: list[list[str]], versions: list[str]) -> list[float]:
     """Run one process for each list of documents, all at once; return their seconds."""
-    pipe = subprocess.PIPE
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, url, ",".join(own), version, str(N_NODES)],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-        )
-        for own, version in zip(names, versions, strict=True)
-    ]
-    try:
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(started_writer(url, own, version))
+            for own, version in zip(names, versions, strict=True)
+        ]
         for writer in writers:
             assert writer.stdout is not None
-            writer.stdout.readline()
-        for writer in writers:
-            assert writer.stdin is not None
-            writer.stdin.write("\n")
-            writer.stdin.flush()
-        outputs = [writer.communicate(timeout=100) for writer in writers]
-    finally:
-        for writer in writers:
-            writer.kill()
-    for writer, (_, error) in zip(writers, outputs, strict=True):
-        assert writer.returncode == 0, error
+            if not writer.stdout.readline():
+                raise AssertionError(writer.communicate()[1])
+        with ThreadPoolExecutor(len(writers)) as pool:
+            outputs = list(pool.map(lambda writer: writer.communicate("\n", timeout=100), writers))
+        for writer, (_, error) in zip(writers, outputs, strict=True):
+            assert writer.returncode == 0, error
     return [float(seconds) for seconds, _ in outputs]
+
+
+@contextmanager
+def started_writer(url: str, names: list[str], version: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    program = [sys.executable, "-c", PROGRAM, url, ",".join(names), version, str(N_NODES)]
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as writer:
+        try:
+            yield writer
+        finally:
+            writer.kill()
 
 
 def open_with_documents(open_kb: Open) -> KnowledgeBase:

@@ -12,7 +12,12 @@ _DENIED: Final = {401: "does not accept the credentials", 403: "does not allow i
 _TOO_BUSY: Final = 429
 _SERVER_ERROR: Final = 500
 # Reasons given for an index that was just made, and by a server that was just started.
-_SHARDS_MISSING: Final = ("no_shard_available", "missing shards", "state not recovered")
+_SHARDS_MISSING: Final = (
+    "no_shard_available",
+    "missing shards",
+    "state not recovered",
+    "illegal_index_shard_state",
+)
 
 
 class ShardsMissingError(StoreUnavailableError):
@@ -40,8 +45,8 @@ def error_of_part(status: int, body: object, where: str) -> StoreError:
             f"Elasticsearch at {where} {_DENIED[status]} (HTTP {status}): {reason}; check the "
             "environment variables that the URL names as api_key_env, or user_env and password_env"
         )
-    if status == _TOO_BUSY or status >= _SERVER_ERROR:
-        starting = any(sign in reason for sign in _SHARDS_MISSING)
+    starting = any(sign in reason for sign in _SHARDS_MISSING)
+    if starting or status == _TOO_BUSY or status >= _SERVER_ERROR:
         kind = ShardsMissingError if starting else StoreUnavailableError
         return kind(f"Elasticsearch at {where} is in trouble: {reason}")
     return StoreError(f"Elasticsearch at {where} refused the request (HTTP {status}): {reason}")

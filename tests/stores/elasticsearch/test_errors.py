@@ -29,6 +29,7 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.errors import ShardsMissingError, error_of_part
 from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
@@ -356,3 +357,10 @@ def test_what_is_replaced_while_it_is_deleted_is_looked_at_again(
     monkeypatch.setattr(store.transport, "send", replacing)
     store.delete_nodes(filters=MetadataFilters(filters=[empty]))
     assert store.count() == 1
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_shard_that_is_recovering_is_one_to_wait_for(status: int) -> None:
+    reason = "CurrentState[RECOVERING] operations only allowed when shard state is one of [STARTED]"
+    body = {"error": {"type": "illegal_index_shard_state_exception", "reason": reason}}
+    assert isinstance(error_of_part(status, body, "an index"), ShardsMissingError)
