@@ -61,7 +61,7 @@ def test_values_are_those_of_ir_measures() -> None:
 
 @pytest.mark.reference
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::Warning:numba.*")  # while it compiles ranx's measure
+@pytest.mark.filterwarnings("ignore")  # of numba, while it compiles ranx's measure
 def test_values_are_those_of_ranx() -> None:
     ranx = pytest.importorskip("ranx")
     retriever = branches(one=Shifted(2), other=Shifted(7)) >> RRF()
