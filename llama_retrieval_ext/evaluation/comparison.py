@@ -155,10 +155,11 @@ def compare(
         questions: Texts.
         top_k: How many hits of each are compared.
         marks: A JSONL file where marks are kept and read from; an `Experiment` takes it. None keeps
-            them in memory.
+            them in memory. A question is kept once a node is marked as right.
 
     Raises:
-        ConfigurationError: There are fewer than two retrievers, or no questions.
+        ConfigurationError: There are fewer than two retrievers, or no questions, or the file has
+            other judgements.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -180,8 +181,19 @@ def compare(
         )
     answers = {text: _answers(named, text, check_top_k(top_k)) for text in texts}
     path = None if marks is None else Path(marks)
-    known = load_judgements(path).relevant if path is not None and path.is_file() else {}
-    return Comparison(answers, top_k, {text: dict(own) for text, own in known.items()}, path)
+    return Comparison(answers, top_k, _kept_marks(path), path)
+
+
+def _kept_marks(path: Path | None) -> dict[str, dict[str, int]]:
+    if path is None or not path.is_file():
+        return {}
+    known = load_judgements(path)
+    if known.level is not Level.NODE:
+        raise ConfigurationError(
+            f"{path} has judgements of {known.level.value}s, and marks are of nodes; use another "
+            "file"
+        )
+    return {known.queries[id_]: dict(own) for id_, own in known.relevant.items()}
 
 
 def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[str, list[Hit]]:

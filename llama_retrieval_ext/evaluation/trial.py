@@ -8,7 +8,9 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.evaluation.answers import Answer
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
@@ -25,7 +27,13 @@ _FOLDS: Final = 5
 
 
 class Tunable(Protocol):
-    """A pipeline whose settings can be tried on saved rankings."""
+    """A pipeline whose settings can be tried on saved rankings.
+
+    Attributes:
+        nodes: What it ranks beyond what its legs found, by id.
+    """
+
+    nodes: dict[str, BaseNode]
 
     @property
     def legs(self) -> "dict[str, Any]":  # Any: retrievers; a dict takes no others in its stead
@@ -108,9 +116,15 @@ class Trial:
         legs, measures = self.pipeline.legs, [self.measure]
         asked = Experiment(legs, self.judgements, measures=measures, folder=folder)
         asked.run(progress=progress)
-        self.answers = {
-            name: {answer.query_id: answer for answer in asked.answers(name)} for name in legs
-        }
+        for name in legs:
+            answers = asked.answers(name)
+            failed = [answer for answer in answers if answer.error is not None]
+            if failed:
+                raise ExecutionError(
+                    f"leg {name!r} failed for {len(failed)} of {len(answers)} questions, first "
+                    f"with {failed[0].error}; it cannot be weighed: run again when it works"
+                )
+            self.answers[name] = {answer.query_id: answer for answer in answers}
 
     def values(self, setting: Setting) -> Values:
         """The measure of a setting, one number a question."""
@@ -128,11 +142,12 @@ class Trial:
         rankings = {
             name: [(hit.node_id, hit.score) for hit in answer.hits]
             for name, answer in answers.items()
-            if answer.error is None
         }
         question = self.judgements.queries[query_id]
         ids = self.pipeline.ranking(setting, question, rankings)
-        return self.judgements.run_of(query_id, [names.get(id_, (id_,)) for id_ in ids])
+        nodes, names_of = self.pipeline.nodes, self.judgements.names_of
+        hits = [names_of(nodes[id_], query_id) if id_ in nodes else names[id_] for id_ in ids]
+        return self.judgements.run_of(query_id, hits)
 
     def _row(self, setting: Setting, values: Values) -> dict[str, object]:
         return {
@@ -161,18 +176,12 @@ class Trial:
             return current, choices
 
     def _choose_one(
-        self,
-        parameter: str,
-        settings: Sequence[Setting],
-        current: Setting,
-        rows: Rows,
+        self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
     ) -> tuple[Setting, Choice]:
         base = self.values(current)[rows]
         gains = [(self.values(each)[rows] - base).tolist() for each in settings]
         bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]
         before = _value_of(parameter, current)
-        if not settings:
-            return current, Choice(parameter, before, before, 0.0, 0.0, "There is no other value.")
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])
         other, is_better = _value_of(parameter, settings[best]), bounds[best] > 0
@@ -212,7 +221,7 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def _best(legs: dict[str, Values], rows: npt.NDArray[np.int_]) -> str:
+def _best(legs: dict[str, Values], rows: Rows) -> str:
     return max(legs, key=lambda name: float(legs[name][rows].mean()))
 
 

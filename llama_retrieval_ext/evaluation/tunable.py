@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.arguments import arguments_of, record_argument, takes_argument
 from llama_retrieval_ext.errors import ConfigurationError
@@ -41,8 +42,9 @@ Fused: TypeAlias = HybridRetriever | FusionRetriever
 R = TypeVar("R", bound=Retriever)
 
 _FUSED_HITS: Final = 100
-# How many parts the whole weight is divided into, by the number of legs; more legs, fewer parts.
-_PARTS: Final = {2: 10, 3: 5}
+# How many parts the whole weight is divided into, by the number of legs, and for more of them.
+_PARTS: Final = {2: 10, 3: 5, 4: 4, 5: 4}
+_FEWEST_PARTS: Final = 2
 _DEPTHS: Final = (20, 50, 100, 200)
 _LAMBDAS: Final = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _RRF_CONSTANTS: Final = (20.0, 60.0)
@@ -123,6 +125,7 @@ class FusedPipeline:
     source: Fused = field(init=False)
     mmr: MMR | None = field(init=False, default=None)
     legs: dict[str, LegRecorder] = field(init=False)
+    nodes: dict[str, BaseNode] = field(init=False, default_factory=dict)  # the legs have them all
     _vectors: dict[str, tuple[Vector, dict[str, Vector]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,7 +186,9 @@ class FusedPipeline:
         elif parameter == "MMR lambda" and current.mmr_lambda is not None:
             found = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
         elif parameter == "depth" and self._takes_depth:
-            found = [replace(current, depth=each) for each in _DEPTHS if each < self.depth]
+            least = self.source.top_k or 1
+            depths = [each for each in _DEPTHS if least <= each < self.depth]
+            found = [replace(current, depth=each) for each in depths]
         return [each for each in found if each != current]
 
     @property
@@ -318,7 +323,7 @@ def _legs(source: Fused) -> tuple[Leg, ...]:
 
 def _weight_grid(legs: int) -> list[tuple[float, ...]]:
     """All ways to divide the weight among legs, those near equal shares first."""
-    parts = _PARTS.get(legs, 4)
+    parts = _PARTS.get(legs, _FEWEST_PARTS)
     grid = [each for each in product(range(parts + 1), repeat=legs) if sum(each) == parts]
     grid.sort(key=lambda each: float(np.var(each)))
     return [tuple(share / parts for share in each) for each in grid]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import BaseNode, TextNode
 
 from llama_retrieval_ext.arguments import arguments_of, record_argument
 from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, Steps, bound_as
@@ -43,6 +43,7 @@ class SeededGraph:
     retriever: GraphRetriever
     seed: BaseRetriever
     legs: dict[str, LegRecorder] = field(init=False)
+    nodes: dict[str, BaseNode] = field(init=False, default_factory=dict)
     _walks: dict[float | None, tuple[_Replay, GraphRetriever]] = field(
         init=False, default_factory=dict
     )
@@ -83,7 +84,9 @@ class SeededGraph:
         replay, walk = self._walks[setting.damping]
         hits = rankings.get(_SEED, ())
         replay.hits = [Hit(node=TextNode(id_=id_), score=score) for id_, score in hits]
-        return [hit.node.node_id for hit in walk.retrieve(question)]
+        found = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
+        self.nodes |= found
+        return list(found)
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
         """Return the retriever with another damping; it shares store, graph and seed.

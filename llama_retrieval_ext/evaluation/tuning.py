@@ -132,6 +132,7 @@ def tune(
 
     Raises:
         ConfigurationError: The pipeline has nothing to tune, or the measure is none.
+        ExecutionError: A leg failed for some questions.
 
     Source:
         The rule of one standard error: Breiman et al., "Classification and Regression Trees", 1984,

@@ -18,7 +18,7 @@ from llama_retrieval_ext import (
     WeightedSum,
     branches,
 )
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
 from llama_retrieval_ext.evaluation.questions import known_item_questions
 from llama_retrieval_ext.evaluation.trial import Trial
@@ -31,7 +31,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.evaluation.test_experiment import Shifted, printed
 
 COUNT = 24
@@ -184,7 +184,12 @@ def test_scope_filters_and_arguments_survive(hybrid: HybridRetriever) -> None:
 @pytest.mark.slow
 def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
     nodes = [
-        TextNode(id_=f"n{n}", text=f"Film {n} was made by Anne {n + 1}.", embedding=[1.0, n / 9])
+        TextNode(
+            id_=f"n{n}",
+            text=f"Film {n} was made by Anne {n + 1}.",
+            embedding=[1.0, n / 9],
+            metadata={"file_name": f"film{n}.txt"},
+        )
         for n in range(9)
     ]
     with EmbeddedVectorStore(":memory:") as store, EmbeddedGraph(":memory:") as graph:
@@ -194,12 +199,13 @@ def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
         retriever = GraphRetriever(store, graph=graph, seed=seed)
         judged = Judgements(
             {f"q{n}": f"film {n % 7}  {n}" for n in range(21)},
-            {f"q{n}": {f"n{n % 7}": 1} for n in range(21)},
-            Level.NODE,
+            # The seed's hits name no file: only the walk's own do.
+            {f"q{n}": {f"film{n % 7}.txt": 1} for n in range(21)},
         )
         result = tuned(retriever, judged)
         assert len(seed.calls) == 21
         assert [choice.parameter for choice in result.choices] == ["damping"]
+        assert result.table["nDCG@10"].max() > 0
         made = SeededGraph(retriever, seed).rebuilt(Setting(damping=0.8))
         assert isinstance(made, GraphRetriever)
         assert (made.damping, made.seed) == (0.8, seed)
@@ -217,6 +223,12 @@ def test_what_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> None:
     ):
         with pytest.raises(ConfigurationError, match=what):
             tuned(retriever)
+
+
+def test_a_leg_that_fails_is_not_weighed() -> None:
+    legs = branches(up=Noisy("up", lambda n: True), down=FakeRetriever(error=OSError("gone")))
+    with pytest.raises(ExecutionError, match=r"leg 'down' failed for 24 of 24 questions.*gone"):
+        tuned(legs >> RRF())
 
 
 def test_a_tuning_shows_its_verdict_and_reasons() -> None:
