@@ -1,6 +1,6 @@
 """Experiments, comparisons and tunings as tables: for a rich console, and as HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -17,7 +17,9 @@ Cells = Sequence[str]
 
 _QUESTIONS: Final = 10
 _BEST: Final = "*"
-_HEADER: Final = ("retriever", "p50 ms", "p95 ms", "embeddings", "LLM calls", "degraded", "failed")
+_TIMES: Final = ("p50_ms", "p95_ms")
+# Shown where one is above 0.
+_COUNTS: Final = ("embeddings", "llm_calls", "degraded", "failed")
 _CHOICES: Final = ("parameter", "before", "after", "why")
 
 
@@ -39,7 +41,10 @@ def experiment_console(experiment: Experiment) -> RenderableType:
         experiment: One that has run.
     """
     header, rows = _results(experiment)
-    return Group(_console_table(header, rows), Text(_legend(experiment), style="dim"))
+    shown = _console_table(header, rows)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    return Group(shown, Text(_legend(experiment), style="dim"))
 
 
 def comparison_html(comparison: Comparison) -> Markup:
@@ -101,6 +106,7 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
         for row in experiment.significance.to_dict("records")
         if row["is_significant"]
     }
+    counts = [each for each in _COUNTS if any(row[each] for row in results)]
     rows: list[Cells] = []
     for row in results:
         values = [
@@ -108,14 +114,10 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
             f"{marks.get((row['retriever'], each), '')}"
             for each in experiment.measures
         ]
-        rows.append([row["retriever"], *values, *_costs(row)])
-    return (_HEADER[0], *experiment.measures, *_HEADER[1:]), rows
-
-
-def _costs(row: Mapping[str, float]) -> Cells:
-    times = [f"{row[each]:.1f}" for each in ("p50_ms", "p95_ms")]
-    calls = [f"{row[each]:.3g}" for each in ("embeddings", "llm_calls")]
-    return [*times, *calls, str(row["degraded"]), str(row["failed"])]
+        times = [f"{row[each]:.1f}" for each in _TIMES]
+        rows.append([row["retriever"], *values, *times, *(f"{row[each]:.3g}" for each in counts)])
+    header = ("retriever", *experiment.measures, *_TIMES, *counts)
+    return [title.replace("_", " ") for title in header], rows
 
 
 def _legend(experiment: Experiment) -> str:

@@ -50,9 +50,9 @@ SIGNIFICANT: Final = 0.05
 class Experiment:
     """Retrievers against judged questions: quality, latency, cost, and what is significant.
 
-    A retriever object inside several pipelines of this package is called once per question. Its time
-    and its calls of models then count for each pipeline: of rankings that were there already, the
-    slowest is added to the time. A question that fails counts as one without an answer.
+    A retriever object inside several pipelines of this package is called once per question. Its
+    time and its calls of models then count for each pipeline: of rankings that were there already,
+    the slowest is added to the time. A question that fails counts as one without an answer.
 
     Args:
         retrievers: By name, or a list, named after themselves. Ours or any LlamaIndex retriever.
