@@ -214,6 +214,27 @@ def _described(condition: Condition, *, inside: bool = False) -> str:
     return f"({text})" if inside and len(condition.parts) > 1 else text
 
 
+def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) -> list[str]:
+    """Return the parts of a condition that a node's metadata does not satisfy, in words.
+
+    Args:
+        condition: Of a query; None for none.
+        metadata: Of a node.
+
+    Examples:
+        >>> describe_unmet(Compare("year", FilterOperator.GTE, 2020), {"year": 2018})
+        ['year >= 2020 (year is 2018)']
+
+    """
+    if condition is None or matches(condition, metadata):
+        return []
+    if isinstance(condition, AllOf):
+        return [text for part in condition.parts for text in describe_unmet(part, metadata)]
+    if isinstance(condition, Compare):
+        return [f"{_described(condition)} ({condition.key} is {metadata.get(condition.key)!r})"]
+    return [_described(condition)]
+
+
 def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
     """Whether a node's metadata satisfies a condition, by the table at the top of this module.
 

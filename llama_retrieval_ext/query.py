@@ -15,7 +15,14 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.filters import AllOf, Compare, Condition, both, parse_filters
+from llama_retrieval_ext.filters import (
+    AllOf,
+    Compare,
+    Condition,
+    both,
+    describe_filters,
+    parse_filters,
+)
 
 TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
@@ -261,6 +268,18 @@ class Query(QueryBundle):
     def is_blank(self) -> bool:
         """Whether there is nothing to look for: no text, no embedding."""
         return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
+
+
+def described_binding(query: Query) -> list[str]:
+    """Return the scope and the filters of a query in words, one line each.
+
+    Args:
+        query: Bound to its retriever.
+    """
+    return [
+        *([] if query.scope is None else [repr(query.scope)]),
+        *([] if query.filters is None else [describe_filters(query.filters)]),
+    ]
 
 
 def check_top_k(top_k: int) -> int:

@@ -34,6 +34,7 @@ class Contribution:
         score: The leg's own score, as it came; None from a retriever that gives none.
         weight: The leg's weight in the fusion.
         share: What the leg added to the fused score; the shares of additive fusions sum to it.
+        normalised: The leg's score on the scale of the fusion; None where it goes by ranks.
     """
 
     leg: str
@@ -41,6 +42,7 @@ class Contribution:
     score: float | None
     weight: float
     share: float
+    normalised: float | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         score = None if self.score is None else float(f"{self.score:.4g}")
@@ -55,6 +57,7 @@ class Contribution:
             "score": self.score,
             "weight": self.weight,
             "share": self.share,
+            **({} if self.normalised is None else {"normalised": self.normalised}),
         }
 
 

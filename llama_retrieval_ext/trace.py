@@ -1,7 +1,7 @@
 """The record of an answer: its steps, the parts that are missing from it, and details of stages."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+# A node's id, and its score where it has one.
+ScoredId: TypeAlias = tuple[str, float | None]
 # How many of the best hits an explanation notes.
 _BEST: Final = 5
 
@@ -28,7 +30,10 @@ class Trace:
         error: What went wrong, as ``TypeName: message``.
         notes: Further facts, such as the ids of its best hits.
         children: The steps inside, in the order they were begun.
-        verbose: Whether the step and those inside it note the ids of their best hits.
+        verbose: Whether the step and those inside it record their rankings.
+        beside: Whether it runs beside its neighbours, as legs do, and not after the one before.
+        ranking: Ids and scores of all hits that came out, best first; None unless verbose.
+        requests: The retrievers that ran here, each with its query; empty unless verbose.
     """
 
     name: str
@@ -39,10 +44,13 @@ class Trace:
     notes: dict[str, object] = field(default_factory=dict)
     children: "list[Trace]" = field(default_factory=list)
     verbose: bool = field(default=False, repr=False)
+    beside: bool = field(default=False, repr=False)
+    ranking: tuple[ScoredId, ...] | None = field(default=None, repr=False)
+    requests: list[object] = field(default_factory=list, repr=False)
 
-    def begin(self, name: str) -> "Trace":
+    def begin(self, name: str, *, beside: bool = False) -> "Trace":
         """A new step inside this one."""
-        child = Trace(name, verbose=self.verbose)
+        child = Trace(name, verbose=self.verbose, beside=beside)
         self.children.append(child)
         return child
 
@@ -52,31 +60,33 @@ class Trace:
             return
         self.duration_s = time.perf_counter() - self.started
         if isinstance(result, list) and all(map(_is_hit, result[:1])):
-            self._note_hits([hit.node_id for hit in result[:_BEST]], len(result))
+            self._note_hits(((hit.node_id, hit.score) for hit in result), len(result))
         if error is not None:
             self.error = describe(error)
 
-    def end_legs(self, rankings: Mapping[str, Sequence[str]]) -> None:
+    def end_legs(self, rankings: Mapping[str, Sequence[ScoredId]]) -> None:
         """Add a finished step for each leg that this step, one request, searched for.
 
         Args:
-            rankings: Node ids that each leg found, best first, by the name of the leg.
+            rankings: Ids and scores that each leg found, best first, by the name of the leg.
         """
-        for name, node_ids in rankings.items():
-            leg = self.begin(name)
+        for name, ranking in rankings.items():
+            leg = self.begin(name, beside=True)
             leg.started = self.started
             leg.end()
-            leg._note_hits(node_ids[:_BEST], len(node_ids))  # noqa: SLF001 - of this class
+            leg._note_hits(ranking, len(ranking))  # noqa: SLF001 - of this class
 
-    def _note_hits(self, best: Sequence[str], count: int) -> None:
+    def _note_hits(self, ranking: Iterable[ScoredId], count: int) -> None:
         self.count = count
         if self.verbose:
-            self.notes["top"] = list(best)
+            self.ranking = tuple(ranking)
+            self.notes["top"] = [node_id for node_id, _ in self.ranking[:_BEST]]
 
     def snapshot(self) -> "Trace":
         """A copy that stays as it is, whatever abandoned legs still do."""
         children = [child.snapshot() for child in list(self.children)]
-        return replace(self, notes=dict(self.notes), children=children)
+        notes, requests = dict(self.notes), list(self.requests)
+        return replace(self, notes=notes, children=children, requests=requests)
 
     def to_dict(self) -> dict[str, object]:
         """The step and all inside it, as JSON; times in milliseconds from the start of the step."""

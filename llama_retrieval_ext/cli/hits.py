@@ -7,7 +7,6 @@ from rich.text import Text
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.output import (
     console,
-    matched_spans,
     one_line,
     quote,
     say,
@@ -15,6 +14,7 @@ from llama_retrieval_ext.cli.output import (
     say_wrapped,
     three_digits,
 )
+from llama_retrieval_ext.text.highlighting import matched_spans
 
 _INDENT = 4
 _QUOTED_LINES = 3

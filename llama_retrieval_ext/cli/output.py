@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.text.normalization import CJK
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _NARROWEST = 100
@@ -143,8 +142,6 @@ def one_line(text: str, *, cells: int | None = None) -> str:
 _SENTENCE_END = re.compile(r"[.!?:][\"')\]]*\s+|[。！？；]")  # noqa: RUF001 - Chinese punctuation
 _BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*(?:\n|$))+")
 _FENCE = "```"
-_WORD = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
-_CJK_TERM = re.compile(rf"[{CJK}]+")
 _TOKENIZER = Tokenizer()
 
 
@@ -177,32 +174,6 @@ def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
     shared = [len(terms.intersection(_TOKENIZER.tokens(piece.text))) for piece in pieces]
     start = shared.index(max(shared)) if shared else 0
     return _fitted(pieces[start:], width, lines)
-
-
-def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
-    """Where the terms of a question stand in a text: start and end of each, in order.
-
-    Examples:
-        >>> text = "Annual leaves: 年假规定"
-        >>> [text[start:end] for start, end in matched_spans(text, "leave 年假规")]
-        ['leaves', '年假规']
-
-    """
-    terms = set(_TOKENIZER.query_tokens(question))
-    spans = [
-        word.span()
-        for word in _WORD.finditer(text)
-        if terms.intersection(_TOKENIZER.tokens(word[0]))
-    ]
-    for term in filter(_CJK_TERM.fullmatch, terms):
-        spans += [match.span() for match in re.finditer(term, text)]
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start < merged[-1][1]:  # pairs of Chinese characters overlap
-            merged[-1] = (merged[-1][0], end)
-        else:
-            merged.append((start, end))
-    return merged
 
 
 def _pieces(text: str) -> Iterator[_Piece]:

@@ -1,12 +1,24 @@
 """Views of knowledge bases and of reports about documents: HTML and text for a rich console."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import join, table, tag
+from llama_retrieval_ext.display.html import page, table, tag, tile
+
+# How many documents are listed.
+_SHOWN: Final = 50
+# What reports count, in words.
+_COUNTS: Final = {
+    "added": "added",
+    "updated": "updated",
+    "copied": "copied",
+    "unchanged": "unchanged",
+    "removed": "removed",
+    "n_nodes": "nodes written",
+}
 
 
 class Report(Protocol):
@@ -25,8 +37,17 @@ def report_html(report: Report) -> str:
         report: Of adding or copying.
     """
     stories = _stories(report)
-    return join(
-        [tag("p", str(report)), *([table(("document", "outcome"), stories)] if stories else [])]
+    more = len(stories) - _SHOWN
+    counts = [
+        tile(f"{getattr(report, name):,}", words)
+        for name, words in _COUNTS.items()
+        if hasattr(report, name)
+    ]
+    return page(
+        tag("h3", str(report)),
+        tag("div", *counts, class_="tiles"),
+        *([table(("document", "outcome"), stories[:_SHOWN])] if stories else []),
+        *([tag("p", f"… {more} more", class_="dim")] if more > 0 else []),
     )
 
 
@@ -46,7 +67,8 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
         title: What they are about.
         facts: By name.
     """
-    return table((title, ""), [(name, str(fact)) for name, fact in facts.items()])
+    rows = [(name, str(fact)) for name, fact in facts.items()]
+    return page(tag("div", table((title, ""), rows), class_="card"))
 
 
 def _stories(report: Report) -> list[tuple[str, str]]:

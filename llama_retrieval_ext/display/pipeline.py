@@ -1,8 +1,10 @@
-"""Views of retrievers: a tree as text, and a Mermaid flow chart."""
+"""Views of retrievers: a tree as text, a Mermaid flow chart, and a drawing."""
 
 from collections.abc import Iterator
 
-from llama_retrieval_ext.pipeline.tree import children_of, label_of, leg_names_of
+from llama_retrieval_ext.display.drawing import drawn
+from llama_retrieval_ext.display.html import page, tag
+from llama_retrieval_ext.pipeline.tree import children_of, label_of, leg_names_of, sketch_of
 
 
 def outline(retriever: object) -> str:
@@ -23,6 +25,16 @@ def mermaid(retriever: object) -> str:
     lines = ["flowchart BT"]
     _add_mermaid(retriever, label_of(retriever), lines)
     return "\n".join(lines)
+
+
+def retriever_html(retriever: object) -> str:
+    """Return a retriever as HTML: a drawing from the query to the result, and the tree as text.
+
+    Args:
+        retriever: Ours, or a foreign one, which shows its class.
+    """
+    tree = tag("details", tag("summary", "as text"), tag("pre", outline(retriever)))
+    return page(drawn(sketch_of(retriever)), tree)
 
 
 def _labelled_children(retriever: object) -> list[tuple[object, str]]:

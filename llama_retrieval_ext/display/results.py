@@ -1,14 +1,16 @@
 """Views of search results, hits and traces: short text, HTML, and tables for a rich console."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, join, table, tag
+from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
 
 # How many hits the short form of a result shows, and how much of each text.
@@ -16,6 +18,10 @@ _SHOWN_HITS: Final = 5
 _SHORT_TEXT: Final = 50
 _LONG_TEXT: Final = 200
 _SHOWN_METADATA: Final = 60
+_SHOWN_KEYS: Final = 12
+_SHOWN_PARTS: Final = 10
+_SHOWN_STEPS: Final = 60
+_CARD_TEXT: Final = 320
 
 
 def result_text(result: SearchResult) -> str:
@@ -55,22 +61,13 @@ def result_summary(result: SearchResult) -> str:
 
 
 def result_html(result: SearchResult) -> str:
-    """Return a result as HTML: hits with ranks and scores by leg, what is missing, and the times.
+    """Return a result as HTML: a card a hit, what is missing, and the times.
 
     Args:
         result: Of a search.
     """
-    missing = [tag("li", f"degraded: {part.where}: {part.reason}") for part in result.degraded]
     steps = [] if result.trace is None else [_folded("steps and times", trace_html(result.trace))]
-    hits = [_hit_table(result.hits)] if result else []
-    return join(
-        [
-            tag("p", result_summary(result)),
-            *([tag("ul", *missing)] if missing else []),
-            *hits,
-            *steps,
-        ]
-    )
+    return page(tag("h3", result_summary(result)), degraded_html(result), hit_cards(result), *steps)
 
 
 def result_console(result: SearchResult) -> RenderableType:
@@ -93,12 +90,12 @@ def result_console(result: SearchResult) -> RenderableType:
 
 
 def hit_html(hit: Hit) -> str:
-    """Return one hit as HTML, as a row of a result's table.
+    """Return one hit as HTML, as a card.
 
     Args:
         hit: Of a ranking.
     """
-    return _hit_table([hit])
+    return page(hit_cards([hit]))
 
 
 def hit_console(hit: Hit) -> RenderableType:
@@ -116,7 +113,10 @@ def trace_html(trace: Trace) -> Markup:
     Args:
         trace: Of a search.
     """
-    return tag("pre", trace.outline())
+    lines = list(trace.lines())
+    more = [f"… {len(lines) - _SHOWN_STEPS} more"] if len(lines) > _SHOWN_STEPS else []
+    shown = [f"{line[:_LONG_TEXT]}" for line in lines[:_SHOWN_STEPS]]
+    return tag("pre", "\n".join([*shown, *more]))
 
 
 def trace_console(trace: Trace) -> RenderableType:
@@ -181,31 +181,116 @@ def _in_leg(part: Contribution | None) -> str:
     return rank if part.score is None else f"{rank} ({part.score:.4g})"
 
 
-def _hit_table(hits: Sequence[Hit]) -> Markup:
-    legs = _legs(hits)
-    rows = (
-        (str(rank), document_title(hit), hit_score(hit), *_leg_cells(hit, legs), _text_cell(hit))
-        for rank, hit in enumerate(hits, start=1)
+def degraded_html(result: SearchResult) -> Markup:
+    """Return the parts that are missing from a result as HTML; nothing where none are.
+
+    Args:
+        result: Of a search.
+    """
+    missing = result.degraded[:_SHOWN_PARTS]
+    return join(
+        tag("p", f"degraded: {part.where}: {short(part.reason, _LONG_TEXT)}", class_="bad")
+        for part in missing
     )
-    return table(("", "document", "score", *(legs or ["source"]), "text"), rows)
 
 
-def _leg_cells(hit: Hit, legs: Sequence[str]) -> list[str]:
-    if not legs:
-        return [hit.source]
-    return [
-        _in_leg(part)
-        if part is None
-        else join([_in_leg(part), " ", tag("small", f"adds {part.share:.4g}")])
-        for part in _by_leg(hit, legs)
+def hit_cards(
+    hits: Sequence[Hit], *, query: str | None = None, more: Sequence[Sequence[Markup]] = ()
+) -> Markup:
+    """Return a card a hit: document, shares of the score by leg, text, metadata, path and proof.
+
+    Args:
+        hits: Best first; the query of a result is known.
+        query: Its terms are marked in the texts.
+        more: Further chips of each hit, which then says in full what each leg gave.
+    """
+    if query is None:
+        query = hits.query if isinstance(hits, SearchResult) else ""
+    colours = {leg: number for number, leg in enumerate(_legs(hits) or [""])}
+    whole = max((_positive(hit) for hit in hits), default=0.0)
+    cards = [
+        _card(rank, hit, query, _Scale(colours, whole), chips)
+        for rank, (hit, chips) in enumerate(zip_longest(hits, more), start=1)
+        if hit is not None
     ]
+    return join(cards)
 
 
-def _text_cell(hit: Hit) -> Markup:
-    metadata = (
-        f"{key}: {short(str(value), _SHOWN_METADATA)}" for key, value in hit.node.metadata.items()
+class _Scale(NamedTuple):
+    """The colour of each leg, and the score that fills a bar."""
+
+    colours: Mapping[str, int]
+    whole: float
+
+
+def _positive(hit: Hit) -> float:
+    shares = [part.share for part in hit.contributions] or [hit.score or 0.0]
+    return sum(max(share, 0.0) for share in shares)
+
+
+def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup] | None) -> Markup:
+    head = tag(
+        "div",
+        tag("span", str(rank), class_="rank num"),
+        tag("b", document_title(hit)),
+        tag("small", hit.source),
+        tag("span", hit_score(hit), class_="num"),
+        class_="head",
     )
-    return join([short(hit.text, _LONG_TEXT), tag("br"), tag("small", ", ".join(metadata))])
+    chips = [
+        chip(
+            in_leg(part, hit.score) if more is not None else _in_short(part),
+            colour=scale.colours[part.leg],
+        )
+        for part in hit.contributions
+    ]
+    text = highlighted(excerpt(hit.text, query, length=_CARD_TEXT), query)
+    return tag(
+        "div",
+        head,
+        _score_bar(hit, scale),
+        tag("div", *chips, *(more or []), class_="chips"),
+        tag("p", text, class_="text"),
+        *(tag("p", line, class_="dim") for line in _origins(hit)),
+        class_="card",
+    )
+
+
+def _score_bar(hit: Hit, scale: _Scale) -> Markup:
+    shares = [(scale.colours[part.leg], part.share) for part in hit.contributions]
+    whole = scale.whole or 1.0
+    return bars((colour, share / whole) for colour, share in shares or [(0, hit.score or 0.0)])
+
+
+def _origins(hit: Hit) -> Iterator[str]:
+    """The path in a graph, the proof of a rule, and the metadata."""
+    if hit.path:
+        yield f"path: {short(hit.path, _LONG_TEXT)}"
+    if hit.proof:
+        yield f"proof: {short('; '.join(map(str, hit.proof)), _LONG_TEXT)}"
+    metadata = [
+        f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
+        for key, value in hit.node.metadata.items()
+    ]
+    if metadata:
+        yield " · ".join(metadata[:_SHOWN_KEYS])
+
+
+def in_leg(part: Contribution, score: float | None) -> str:
+    """Return what a leg gave to a hit: its rank and score there, its weight and its share.
+
+    Args:
+        part: The leg's contribution.
+        score: Of the hit.
+    """
+    scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
+    of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
+    added = f", weight {part.weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
+    return f"{short(part.leg)} {_in_leg(part)}{scaled}{added}"
+
+
+def _in_short(part: Contribution) -> str:
+    return f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"
 
 
 def _folded(title: str, *contents: str) -> Markup:

@@ -21,7 +21,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, Trace
+from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
 
 # The time that a composite keeps for itself: a share of what is left, up to a limit.
 _SPARE_SHARE = 0.1
@@ -190,11 +190,29 @@ def call(effect: Call[T]) -> Plan[T]:
     return value
 
 
-def note_legs(rankings: Mapping[str, Sequence[str]]) -> None:
+def recording() -> Trace | None:
+    """Return the current step if everything is recorded, as for `explain`; else None."""
+    trace = current_context().trace
+    return trace if trace is not None and trace.verbose else None
+
+
+def note_merged(merged: Mapping[str, str]) -> None:
+    """Record which nodes were left out for others.
+
+    Args:
+        merged: By the id of the node that was left out, the id of the one that stands for it.
+    """
+    trace = recording()
+    if trace is not None and merged:
+        known = trace.notes.get("merged")
+        trace.notes["merged"] = {**known, **merged} if isinstance(known, dict) else dict(merged)
+
+
+def note_legs(rankings: Mapping[str, Sequence[ScoredId]]) -> None:
     """Add the rankings of the legs of one request to the trace, if one is kept.
 
     Args:
-        rankings: Node ids, best first, by the name of the leg.
+        rankings: Ids and scores, best first, by the name of the leg.
     """
     trace = current_context().trace
     if trace is not None:

@@ -119,7 +119,7 @@ class _Step:
     __slots__ = ("by_query", "context", "task")
 
     def __init__(self, task: Task[Any], context: Context) -> None:
-        trace = None if context.trace is None else context.trace.begin(task.name)
+        trace = None if context.trace is None else context.trace.begin(task.name, beside=True)
         left = context.remaining_s()
         # Whether the query's time is up before the task's own.
         self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)

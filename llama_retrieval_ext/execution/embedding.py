@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, mean_agg
 
-from llama_retrieval_ext.execution.context import Session, current_context
+from llama_retrieval_ext.execution.context import Session, current_context, recording
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.query import Query
 
@@ -97,4 +97,7 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     error = session.take_unreached(key)
     if error is not None:
         raise error
+    trace = recording()
+    if trace is not None and session.embeddings.has(key):
+        trace.notes["cache_hits"] = ["query embedding"]
     return (yield from session.embeddings.get(key, lambda: call))

@@ -52,6 +52,10 @@ class SingleFlight:
             return value
         return (yield from self._make(key, mine, make()))
 
+    def has(self, key: Hashable) -> bool:
+        """Return whether the value is known or being computed."""
+        return key in self._values
+
     def keep(self, key: Hashable, value: object) -> None:
         """Keep a value under a key, unless there is one, or one being computed.
 

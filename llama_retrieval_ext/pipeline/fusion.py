@@ -4,7 +4,7 @@ import inspect
 import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -57,11 +57,13 @@ class LegRanking:
         name: Name of the leg.
         hits: Score by id, best first; None for a hit without a score.
         weight: The leg's weight.
+        normalised: Score by id on the scale of the fusion, once that has scaled them.
     """
 
     name: str
     hits: Mapping[str, float | None]
     weight: float
+    normalised: dict[str, float] = field(default_factory=dict, init=False, compare=False)
 
     def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
         """Normalised score of every id.
@@ -69,6 +71,11 @@ class LegRanking:
         Raises:
             ScoreError: One is not finite, or None and to be refused.
         """
+        scaled = self._scaled(normalise, unscored)
+        self.normalised.update(scaled)
+        return scaled
+
+    def _scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
         if unscored is Unscored.REFUSE:
             return normalise.apply(self.hits)  # type: ignore[arg-type]  # which refuses None
         scores = {node_id: score for node_id, score in self.hits.items() if score is not None}
@@ -256,8 +263,9 @@ def _with_contributions(
     for leg, share in zip(legs, shares, strict=True):
         for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
             if node_id in given and node_id in share:
+                scaled = leg.normalised.get(node_id)
                 given[node_id].append(
-                    Contribution(leg.name, rank, score, leg.weight, share[node_id])
+                    Contribution(leg.name, rank, score, leg.weight, share[node_id], scaled)
                 )
         if len(share) > len(leg.hits):  # the leg votes on what it did not find
             for node_id in given.keys() & share.keys() - leg.hits.keys():

@@ -108,3 +108,14 @@ def check_min_success(min_success: int, *, legs: int) -> int:
             f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
         )
     return min_success
+
+
+def weighted_name(name: str, weights: Mapping[str, float]) -> str:
+    """Return the name of a leg, with its weight where not all are equal.
+
+    Examples:
+        >>> weighted_name("law", {"law": 2.0, "web": 1.0}), weighted_name("law", {"law": 2.0})
+        ('law (2)', 'law')
+
+    """
+    return name if len(set(weights.values())) == 1 else f"{name} ({weights[name]:g})"

@@ -17,10 +17,14 @@ from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
-from llama_retrieval_ext.pipeline.leg_weights import resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.leg_weights import (
+    resolved_min_success,
+    resolved_weights,
+    weighted_name,
+)
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
-from llama_retrieval_ext.pipeline.tree import name_of
+from llama_retrieval_ext.pipeline.tree import Sketch, name_of, sketch_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
@@ -71,6 +75,13 @@ class Pipeline(Retriever):
     def label(self) -> str:
         """The stages around the retriever."""
         return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines)) or self.name
+
+    def sketch(self) -> Sketch:
+        """What a drawing of it shows: a box a stage."""
+        if not (self.rewrites or self.refines):
+            return super().sketch()
+        after = (*map(repr, self.refines), *self.binding)
+        return Sketch(tuple(map(repr, self.rewrites)), (("", sketch_of(self.source)),), after)
 
     @property
     def is_plain(self) -> bool:
@@ -175,6 +186,15 @@ class FusionRetriever(Retriever):
         """The fusion, behind what happens to the query."""
         before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
         return " >> ".join(repr(stage) for stage in before if stage is not None)
+
+    def sketch(self) -> Sketch:
+        """What a drawing of it shows: the legs under their names and weights."""
+        before = (*self.branches.rewrites, self.branches.fan_out)
+        legs = (
+            (weighted_name(leg.name, self.weights), sketch_of(leg.retriever)) for leg in self.legs
+        )
+        after = (repr(self.fusion), *self.binding)
+        return Sketch(tuple(repr(each) for each in before if each is not None), tuple(legs), after)
 
     @property
     def is_plain(self) -> bool:

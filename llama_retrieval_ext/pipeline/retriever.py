@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Self
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
-from llama_retrieval_ext.execution.context import OnPartial, current_context
+from llama_retrieval_ext.execution.context import OnPartial, current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
 from llama_retrieval_ext.execution.streaming import astream, reporting, stream
 from llama_retrieval_ext.filters import parse_filters
+from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
@@ -32,6 +33,7 @@ from llama_retrieval_ext.pipeline.searching import (
 )
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
+from llama_retrieval_ext.pipeline.why_not import Request
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
@@ -178,15 +180,19 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
-    ) -> SearchResult:
-        """`search` with everything recorded: each step of the trace also notes its best hits.
+    ) -> Explanation:
+        """`search` with everything recorded: what each stage found, and why each hit stands there.
 
-        The ids of these are in its ``notes["top"]``. Takes the arguments of `search`.
+        Takes the arguments of `search`.
+
+        Returns:
+            The result of `search`, which also has the account of each hit, says of any other node
+            why it is not in the result, and can be compared with another explanation.
         """
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, bound, verbose=True)
+        return explanation_of(searched(self, bound, verbose=True))
 
     @checked_call
     async def aexplain(
@@ -198,12 +204,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
-    ) -> SearchResult:
+    ) -> Explanation:
         """`explain` without blocking the event loop."""
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return await asearched(self, bound, verbose=True)
+        return explanation_of(await asearched(self, bound, verbose=True))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.
@@ -289,6 +295,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         del queries
         return finished(None)
 
+    def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
+        """Return a plan for a stored node by its id, whatever its scope; None where there is none.
+
+        By default there is none: subclasses know where their nodes are stored.
+
+        Args:
+            node_id: Of the node.
+        """
+        return finished(None)
+
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """LlamaIndex's `retrieve`, after a check that this is a query.
@@ -327,6 +343,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
+        trace = recording()
+        if trace is not None:
+            trace.requests.append(Request(self, query))
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "

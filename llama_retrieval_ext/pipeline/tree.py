@@ -1,6 +1,7 @@
 """What a retriever is made of: its expression, the retrievers inside it, and the views of them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -13,6 +14,23 @@ from llama_retrieval_ext.arguments import (
 )
 from llama_retrieval_ext.filters import describe_filters
 from llama_retrieval_ext.query import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What a drawing of a retriever shows, from the query to the result.
+
+    Attributes:
+        before: What happens to the query.
+        legs: The retrievers inside, each under the name of its leg; empty for no name.
+        after: What happens to the ranking; of a single retriever, itself.
+        frame: The name of a frame around all of it; empty for none.
+    """
+
+    before: tuple[str, ...] = ()
+    legs: "tuple[tuple[str, Sketch], ...]" = ()
+    after: tuple[str, ...] = ()
+    frame: str = ""
 
 
 class Shaped(RecordsArguments):
@@ -76,9 +94,26 @@ class Shaped(RecordsArguments):
 
         return mermaid(self)
 
+    def sketch(self) -> Sketch:
+        """What a drawing of it shows."""
+        names = self.leg_names or [None] * len(self.children)
+        legs = [
+            (name or "", sketch_of(child)) for name, child in zip(names, self.children, strict=True)
+        ]
+        return Sketch((), tuple(legs), (label_of(self),))
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """What a notebook shows: the chart where it can draw one, else the tree."""
-        return {"text/plain": self.outline(), "text/vnd.mermaid": self.mermaid()}
+        """What a notebook shows: the drawing, or what else it can show."""
+        from llama_retrieval_ext.display.pipeline import retriever_html  # noqa: PLC0415 - a view
+
+        return {
+            "text/plain": self.outline(),
+            "text/html": retriever_html(self),
+            "text/vnd.mermaid": self.mermaid(),
+        }
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_()["text/html"]
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
@@ -98,6 +133,13 @@ def label_of(retriever: object) -> str:
         return type(retriever).__name__
     bound = ", ".join(retriever.binding)
     return f"{retriever.label} [{bound}]" if bound else retriever.label
+
+
+def sketch_of(retriever: object) -> Sketch:
+    """Return what a drawing of a retriever shows; of another package's, its class."""
+    if isinstance(retriever, Shaped):
+        return retriever.sketch()
+    return Sketch(after=(label_of(retriever),))
 
 
 def leg_names_of(retriever: object) -> Sequence[str | None]:

@@ -15,7 +15,7 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call, note_degraded
+from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
@@ -116,7 +116,8 @@ class AutoMergingRetriever(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from retrieval(self.source, self._for_children(query))
+        source = retrieval(self.source, self._for_children(query))
+        found = yield from step(name_of(self.source), source, reports=True)
         hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}
@@ -159,13 +160,14 @@ class AutoMergingRetriever(Retriever):
         families = _families(hits)
         parents = yield from self._nodes(list(families), query, known)
         merged: list[Hit] = []
-        gone: set[str] = set()
+        gone: dict[str, str] = {}
         for id_, parent in parents.items():
             family = families[id_]
             if len(family) > self.threshold * len(parent.child_nodes or family):
                 score = self.merged_score.of([score_of(child) for child in family])
                 merged.append(Hit(node=parent, score=score, source=self.name))
-                gone.update(child.node.node_id for child in family)
+                gone.update({child.node.node_id: id_ for child in family})
+        note_merged(gone)
         return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
 
     def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:

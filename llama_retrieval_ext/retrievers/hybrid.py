@@ -15,7 +15,13 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
-from llama_retrieval_ext.pipeline.leg_weights import Weights, resolved_min_success, resolved_weights
+from llama_retrieval_ext.pipeline.leg_weights import (
+    Weights,
+    resolved_min_success,
+    resolved_weights,
+    weighted_name,
+)
+from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
@@ -136,6 +142,19 @@ class HybridRetriever(StoreRetriever):
         self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
 
+    def sketch(self) -> Sketch:
+        """What a drawing of it shows: both searches of one store, and the fusion."""
+        model = "" if self.embed_model is None else type(self.embed_model).__name__
+        searches = {"vector": f"vector search({model})", "keyword": "keyword search(BM25)"}
+        legs = tuple(
+            (weighted_name(leg, self.weights), Sketch(after=(searches[leg],)))
+            for leg in LEGS
+            if self.weights[leg] > 0
+        )
+        fusion = f"{self.fusion!r}" + (" in the engine" if self.pushdown else "")
+        cut = f"top_k={self.top_k}" if self.collapse is None else f"{self.collapse!r}"
+        return Sketch((), legs, (fusion, cut, *self.binding), f"{self.name}: {self.backend.engine}")
+
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """All their searches, in a batch where the engine takes one; none for an open circuit."""
         if any(breaker.is_open for breaker in self._breakers.values()):
@@ -198,8 +217,8 @@ class HybridRetriever(StoreRetriever):
             vector, keyword = (self.weights[leg] for leg in LEGS)
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
-            best = yield from step(f"fusion in the engine by {self.fusion!r}", call(fused))
-            return self._gated(best, query)
+            by = f"fusion in the engine by {self.fusion!r}"
+            return (yield from step(by, self._checked(call(fused), query, repr(self.fusion))))
         queries = hybrid_queries(embedding, text, search_of(query, top_k=candidates))
         return (yield from step(_ONE_ROUND_TRIP, self._search_both(*queries, query)))
 
@@ -220,7 +239,8 @@ class HybridRetriever(StoreRetriever):
         )
         if best is None:
             return None
-        note_legs({leg: [node_id for node_id, _ in each] for leg, each in rankings.items()})
+        note_legs(rankings)
+        self._note_pushdown(query, "both searches in one request")
         scores = {each.node_id: each.score for each in top}
         fused = [each.rescored(scores[each.node_id]) for each in best]
         return self._hits(top, fused, query)

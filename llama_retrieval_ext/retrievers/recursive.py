@@ -12,6 +12,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryTyp
 
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
 from llama_retrieval_ext.pipeline.index_nodes import (
@@ -137,7 +138,7 @@ class RecursiveRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         asked = self._for_children(query)
         root = self.children[0]
-        found = yield from retrieval(root, asked)
+        found = yield from step(self.root_id, retrieval(root, asked), reports=True)
         hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
         inside = [entry_id(self.root_id, root)]
         resolved = yield from self._resolver.resolve(

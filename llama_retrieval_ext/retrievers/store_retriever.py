@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import note_degraded, step
+from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
 from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.prefetch import prefetch_searches, search
 from llama_retrieval_ext.stores.scope_check import checked_hits
@@ -153,7 +155,26 @@ class StoreRetriever(Retriever):
         )
 
     def _plainly(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        return self._gated((yield from step("search", search(self.backend, asked))), query)
+        return (yield from step("search", self._checked(search(self.backend, asked), query)))
+
+    def _checked(
+        self, candidates: Plan[list[Candidate]], query: Query, *pushed_down: str
+    ) -> Plan[list[Hit]]:
+        """The hits of a search of the engine that satisfy the query's condition."""
+        found = yield from candidates
+        self._note_pushdown(query, *pushed_down)
+        return self._gated(found, query)
+
+    def _note_pushdown(self, query: Query, *what: str) -> None:
+        trace = recording()
+        if trace is not None:
+            trace.notes["engine"] = self.backend.engine
+            trace.notes["pushed_down"] = [*what, *described_binding(query)]
+
+    def read_node(self, node_id: str) -> Plan[BaseNode | None]:
+        """The node from the store, whatever its scope."""
+        nodes = yield from call(nodes_by_id(self.backend, [node_id]))
+        return nodes.get(node_id)
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
         """A ranking that is asked for ever more hits until enough are left of them."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, check_top_k, source_of_node
 from llama_retrieval_ext.results import Hit, score_of
@@ -67,21 +68,34 @@ class Dedupe(Refine):
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits that are not repeated."""
         if self.by is Alike.ID:
-            return list(_first(hits, _node_id))
+            return _first(hits, _node_id)
         if self.by is Alike.CONTENT:
-            return list(_first(hits, _content))
-        once = list(_first(hits, _node_id))
-        keep = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)
-        return [hit for hit, kept in zip(once, keep, strict=True) if kept]
+            return _first(hits, _content)
+        once = _first(hits, _node_id)
+        first = list(first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least))
+        note_merged(
+            {
+                hit.node_id: once[place].node_id
+                for number, (hit, place) in enumerate(zip(once, first, strict=True))
+                if place != number
+            }
+        )
+        return [
+            hit
+            for number, (hit, place) in enumerate(zip(once, first, strict=True))
+            if place == number
+        ]
 
 
-def _first(hits: Sequence[Hit], same: Callable[[Hit], Hashable]) -> Iterator[Hit]:
-    seen: set[Hashable] = set()
+def _first(hits: Sequence[Hit], same: Callable[[Hit], Hashable]) -> list[Hit]:
+    first: dict[Hashable, Hit] = {}
+    merged: dict[str, str] = {}
     for hit in hits:
-        key = same(hit)
-        if key not in seen:
-            seen.add(key)
-            yield hit
+        kept = first.setdefault(same(hit), hit)
+        if kept is not hit and kept.node_id != hit.node_id:
+            merged[hit.node_id] = kept.node_id
+    note_merged(merged)
+    return list(first.values())
 
 
 def _node_id(hit: Hit) -> Hashable:
@@ -219,12 +233,18 @@ class Collapse(Refine):
             ranking: Best first.
         """
         seen: Counter[Hashable] = Counter()
-        kept = []
+        first: dict[Hashable, str] = {}
+        kept: list[H] = []
+        merged: dict[str, str] = {}
         for each in ranking:
-            group = self._group(each.node)
+            group, node_id = self._group(each.node), each.node.node_id
             seen[group] += 1
             if seen[group] <= self.size:
+                first.setdefault(group, node_id)
                 kept.append(each)
+            else:
+                merged[node_id] = first[group]
+        note_merged(merged)
         return kept
 
     def _group(self, node: BaseNode) -> Hashable:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.execution.context import Session, call, current_context
+from llama_retrieval_ext.execution.context import Session, call, current_context, recording
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
@@ -76,7 +76,12 @@ def prefetched_candidates(
     if not session.prefetch:
         return None
     known = [session.prefetch.get((id(backend), each)) for each in queries]
-    return None if None in known else known  # type: ignore[return-value]  # what was put there
+    if None in known:
+        return None
+    trace = recording()
+    if trace is not None:
+        trace.notes["cache_hits"] = ["search, by the batch"]
+    return known  # type: ignore[return-value]  # what was put there
 
 
 def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Session) -> None:

@@ -195,6 +195,13 @@ class ResultContract(RetrieverFixtures):
         assert_same_ranking(result.hits, retriever.retrieve(self.queries[0]))
         assert result.trace is not None
         assert result.trace.notes["top"] == node_ids(result.hits[:5])
+        assert [account.hit for account in result.accounts] == result.hits
+        for account in result.accounts:
+            assert account.stages[-1].rank == account.rank
+            assert result.why_not(account.hit.node_id).rank == account.rank
+        assert json.loads(json.dumps(result.to_dict()))["accounts"]
+        assert "<svg" in retriever._repr_html_()
+        assert result._repr_html_()
         asynchronous = asyncio.run(retriever.aexplain(self.queries[0])).trace
         assert asynchronous is not None
         assert asynchronous.notes["top"] == result.trace.notes["top"]

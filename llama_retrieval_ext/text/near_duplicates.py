@@ -20,8 +20,8 @@ def shingles(text: str) -> frozenset[str]:
     return frozenset(_WORDS.query_tokens(text))
 
 
-def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterator[bool]:
-    r"""Whether each set is unlike all before it that were kept.
+def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterator[int]:
+    r"""For each set the first one before it that it is like and that was kept, or else itself.
 
     .. math:: J(A, B) = \frac{|A \cap B|}{|A \cup B|}
 
@@ -30,7 +30,7 @@ def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterat
         at_least: The Jaccard similarity from which two sets are alike; in ``(0, 1]``.
 
     Returns:
-        One answer a set. Time grows with the number of kept sets that share an element.
+        One place a set, from 0. Time grows with the number of kept sets that share an element.
 
     Source:
         Broder, "On the Resemblance and Containment of Documents", SEQUENCES 1997, the resemblance,
@@ -39,19 +39,22 @@ def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterat
     Examples:
         >>> list(first_of_alike([frozenset("abc"), frozenset("abd"), frozenset("xyz")],
         ...                     at_least=0.5))
-        [True, False, True]
+        [0, 0, 2]
 
     """
     kept: list[frozenset[str]] = []
+    places: list[int] = []  # of the kept sets among all
     holders: dict[str, list[int]] = {}  # the kept sets that have an element
-    for current in sets:
+    for number, current in enumerate(sets):
         shared = Counter(place for element in current for place in holders.get(element, ()))
-        alike = any(
-            common >= at_least * (len(current) + len(kept[place]) - common)
+        alike = [
+            places[place]
             for place, common in shared.items()
-        )
+            if common >= at_least * (len(current) + len(kept[place]) - common)
+        ]
         if not alike:
             for element in current:
                 holders.setdefault(element, []).append(len(kept))
             kept.append(current)
-        yield not alike
+            places.append(number)
+        yield min(alike, default=number)

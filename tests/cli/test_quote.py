@@ -3,7 +3,8 @@
 import pytest
 from rich.cells import cell_len
 
-from llama_retrieval_ext.cli.output import matched_spans, quote
+from llama_retrieval_ext.cli.output import quote
+from llama_retrieval_ext.text.highlighting import matched_spans
 from tests.cases import each_case
 
 

@@ -374,6 +374,7 @@ def test_a_notebook_draws_the_shape() -> None:
     shape = (FakeRetriever([("a", 0.9)]) >> Top(1))._repr_mimebundle_()
     assert shape["text/plain"].startswith("Top(k=1)")
     assert shape["text/vnd.mermaid"].startswith("flowchart")
+    assert "<svg" in shape["text/html"]
 
 
 def test_min_success_counts_legs_whatever_each_is_asked(searched: Searched) -> None:

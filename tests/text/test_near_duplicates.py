@@ -16,14 +16,17 @@ def test_stop_words_and_endings_count() -> None:
 def test_the_answer_is_that_of_comparing_every_pair(
     sets: list[frozenset[str]], at_least: float
 ) -> None:
-    kept: list[frozenset[str]] = []
-    expected: list[bool] = []
-    for current in sets:
-        alike = any(
-            current & other and len(current & other) >= at_least * len(current | other)
-            for other in kept
+    kept: list[int] = []
+    expected: list[int] = []
+    for number, current in enumerate(sets):
+        alike = (
+            place
+            for place in kept
+            if current & sets[place]
+            and len(current & sets[place]) >= at_least * len(current | sets[place])
         )
-        expected.append(not alike)
-        if not alike:
-            kept.append(current)
+        first = next(alike, number)
+        expected.append(first)
+        if first == number:
+            kept.append(number)
     assert list(first_of_alike(sets, at_least=at_least)) == expected

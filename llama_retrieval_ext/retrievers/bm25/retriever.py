@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import note_degraded, step
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
@@ -391,6 +391,10 @@ class BM25Retriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         found = yield from step("search", self._search_plan(query))
         return self._hits(found)
+
+    def read_node(self, node_id: str) -> Plan[BaseNode | None]:
+        """The node from the index, whatever its scope."""
+        return finished(self._index.snapshot.nodes.get(node_id))
 
     def _search_plan(self, query: Query) -> Plan[list[Candidate]]:
         found: list[Candidate] = yield Call(partial(self._find, query))

@@ -1,0 +1,205 @@
+"""Views of explanations: text, HTML, and for a rich console."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from llama_retrieval_ext.display.html import Markup, arrow, chip, page, table, tag
+from llama_retrieval_ext.display.results import (
+    degraded_html,
+    document_title,
+    hit_cards,
+    hit_score,
+    in_leg,
+    result_summary,
+    short,
+)
+from llama_retrieval_ext.pipeline.explanation import (
+    Explanation,
+    HitAccount,
+    StageRank,
+    StageRanking,
+)
+from llama_retrieval_ext.trace import Trace
+
+# How many hits, stages and steps are shown, and how much of a name.
+_HITS: Final = 20
+_CARDS: Final = 10
+_STAGES: Final = 8
+_STEPS: Final = 40
+_NAME: Final = 60
+_TITLE: Final = 40
+# Notes of a step that are shown, by what they are called in words.
+_NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engine": "engine"}
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """Return an explanation as text: what ran, and the account of each hit.
+
+    Args:
+        explanation: Of a retrieval.
+    """
+    steps = (
+        f"  {'  ' * step.depth}{_step_line(step.trace)}" for step in _steps(explanation.recorded)
+    )
+    hits = (line for account in explanation.accounts[:_HITS] for line in _account_lines(account))
+    return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
+
+
+def explanation_console(explanation: Explanation) -> RenderableType:
+    """Return an explanation for a rich console; nothing in it is read as markup.
+
+    Args:
+        explanation: Of a retrieval.
+    """
+    return Text(explanation_text(explanation))
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """Return an explanation as HTML: a waterfall of times, ranks by stage, and a card a hit.
+
+    Args:
+        explanation: Of a retrieval.
+    """
+    accounts = explanation.accounts[:_CARDS]
+    cards = hit_cards(
+        explanation.hits[:_CARDS],
+        query=explanation.query,
+        more=[list(_account_chips(account)) for account in accounts],
+    )
+    return page(
+        tag("h3", result_summary(explanation)),
+        degraded_html(explanation),
+        tag("h4", "What ran"),
+        _waterfall(explanation.recorded),
+        *_rank_changes(explanation),
+        *([tag("h4", "Why each hit stands there"), cards] if accounts else []),
+    )
+
+
+class _Step(NamedTuple):
+    """A step of a trace, and how deep inside others it is."""
+
+    trace: Trace
+    depth: int
+
+
+def _steps(trace: Trace, depth: int = 0) -> Iterator[_Step]:
+    yield _Step(trace, depth)
+    for child in trace.children:
+        yield from _steps(child, depth + 1)
+
+
+def _step_line(step: Trace) -> str:
+    facts = [
+        _time(step),
+        *([] if step.count is None else [f"{step.count} hits"]),
+        *([] if step.error is None else [short(step.error, 2 * _NAME)]),
+        *_notes(step),
+    ]
+    return f"{short(step.name, _NAME)}: {', '.join(facts)}"
+
+
+def _notes(step: Trace) -> Iterator[str]:
+    for key, words in _NOTES.items():
+        note = step.notes.get(key)
+        if note:
+            values = note if isinstance(note, list) else [note]
+            yield f"{words}: {short('; '.join(map(str, values)), 2 * _NAME)}"
+    merged = step.notes.get("merged")
+    if isinstance(merged, dict):
+        yield f"merged: {len(merged)}"
+
+
+def _time(step: Trace) -> str:
+    return "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
+
+
+def _account_lines(account: HitAccount) -> Iterator[str]:
+    hit = account.hit
+    yield f"  {account.rank}. {hit_score(hit)}  {document_title(hit)}  {short(hit.text)!r}"
+    yield from (f"       {in_leg(part, hit.score)}" for part in hit.contributions)
+    yield from (f"       {line}" for line in _account_facts(account))
+    if hit.path:
+        yield f"       path: {short(hit.path, 2 * _NAME)}"
+    if hit.proof:
+        yield f"       proof: {short('; '.join(map(str, hit.proof)), 2 * _NAME)}"
+
+
+def _account_facts(account: HitAccount) -> Iterator[str]:
+    for before, after in ((each.before, each.after) for each in account.rescored):
+        if (before.rank, before.score) != (after.rank, after.score):
+            yield f"{short(after.stage, _TITLE)}: {_stood(before)} → {_stood(after)}"
+    if account.merged:
+        yield f"stands for {short(', '.join(account.merged), _NAME)}"
+    yield from (f"passes {short(text, 2 * _NAME)}" for text in account.filters)
+
+
+def _stood(at: StageRank) -> str:
+    return f"#{at.rank}" if at.score is None else f"#{at.rank} ({at.score:.4g})"
+
+
+def _account_chips(account: HitAccount) -> Iterator[Markup]:
+    return map(chip, _account_facts(account))
+
+
+def _waterfall(trace: Trace) -> Markup:
+    """Each step with a bar from when it began to when it ended."""
+    steps = list(_steps(trace))
+    whole = max(trace.duration_s or 0.0, *(_end(step, trace) for step, _ in steps), 1e-9)
+    more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
+    cells = (cell for step in steps[:_STEPS] for cell in _step_cells(step, trace, whole))
+    return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
+
+
+def _end(step: Trace, origin: Trace) -> float:
+    return step.started - origin.started + (step.duration_s or 0.0)
+
+
+def _step_cells(step: _Step, origin: Trace, whole: float) -> Iterator[Markup]:
+    trace, depth = step
+    start = 100 * max(0.0, trace.started - origin.started) / whole
+    width = 100 * (trace.duration_s or 0.0) / whole
+    indent = f"padding-left:{1.1 * min(depth, 10):.1f}em"
+    name = short(trace.name, _NAME)
+    bar = tag("i", class_=f"c{depth % 3}", style=f"left:{min(start, 99):.2f}%;width:{width:.2f}%")
+    yield tag("span", name, class_="name", style=indent, title=short(trace.name, 3 * _NAME))
+    yield tag("span", bar, class_="track")
+    yield tag("span", _time(trace), class_="num")
+    yield tag("span", "" if trace.count is None else f"{trace.count} hits", class_="num dim")
+    facts = [chip(note) for note in _notes(trace)]
+    top = trace.notes.get("top")
+    if isinstance(top, list) and top and not trace.children:
+        facts.append(chip(f"top: {short(', '.join(map(str, top)), 2 * _NAME)}"))
+    if trace.error is not None:
+        facts.append(tag("span", short(trace.error, 3 * _NAME), class_="bad"))
+    if facts:
+        yield tag("div", *facts, class_="chips wide", style=indent)
+
+
+def _rank_changes(explanation: Explanation) -> list[Markup]:
+    """A table with the rank of each hit after each stage; nothing for a single stage."""
+    stages = explanation.stages[-_STAGES:]
+    if len(stages) <= 1 or not explanation.hits:
+        return []
+    rows = (
+        (
+            short(document_title(hit), _TITLE),
+            *(_stage_cell(stage, hit.node_id) for stage in stages),
+        )
+        for hit in explanation.hits[:_HITS]
+    )
+    titles = [short(stage.name, _TITLE // 2) for stage in stages]
+    return [tag("h4", "Ranks after each stage"), table(("document", *titles), rows)]
+
+
+def _stage_cell(stage: StageRanking, node_id: str) -> Markup:
+    now = stage.ranks.get(node_id)
+    if now is None:
+        return tag("span", "—", class_="dim")
+    before = None if stage.before is None else stage.before.ranks.get(node_id)
+    score = "" if now.score is None else f"{now.score:.3g}"
+    moved = [] if before is None else [arrow(before.rank - now.rank)]
+    return tag("span", f"#{now.rank} ", *moved, " ", tag("small", score), class_="cell")

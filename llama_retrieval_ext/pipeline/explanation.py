@@ -1,0 +1,290 @@
+"""`Explanation`: a search result with everything that `explain` recorded about it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.filters import matches
+from llama_retrieval_ext.pipeline.comparison import ExplanationComparison
+from llama_retrieval_ext.pipeline.why_not import (
+    Request,
+    WhyNot,
+    ranked_children,
+    requests_in,
+    steps_of,
+    why_not,
+)
+from llama_retrieval_ext.query import described_binding
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.trace import Trace
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class StageRank:
+    """Where a hit stood after a stage.
+
+    Attributes:
+        stage: The stage, behind the legs that it is in.
+        rank: From 1.
+        score: The stage's own.
+    """
+
+    stage: str
+    rank: int
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """What a stage behind the first ranking did with a hit.
+
+    Attributes:
+        before: Where it stood before the stage.
+        after: Where the stage put it.
+    """
+
+    before: StageRank
+    after: StageRank
+
+
+@dataclass(frozen=True, slots=True)
+class HitAccount:
+    """Why a hit stands where it stands.
+
+    Attributes:
+        rank: In the result, from 1.
+        hit: With what each leg gave to it, its path and its proof.
+        stages: Where it stood after each stage that had it, in the order of the stages.
+        rescored: Each stage behind the first ranking: its rank and score before and after.
+        merged: Ids of the nodes that were left out for it.
+        filters: The scopes and filters that it satisfies.
+    """
+
+    rank: int
+    hit: Hit
+    stages: tuple[StageRank, ...]
+    rescored: tuple[Rescored, ...] = ()
+    merged: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+
+    @property
+    def legs(self) -> tuple[Contribution, ...]:
+        """What each leg of a fusion gave; one whole part for its source where there was none."""
+        score = self.hit.score
+        whole = Contribution(self.hit.source, self.rank, score, 1.0, score or 0.0)
+        return self.hit.contributions or (whole,)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the account as JSON."""
+        return {
+            "rank": self.rank,
+            "node_id": self.hit.node_id,
+            "score": self.hit.score,
+            "legs": [part.to_dict() for part in self.legs],
+            "stages": [_as_json(each) for each in self.stages],
+            "rescored": [
+                {"before": _as_json(each.before), "after": _as_json(each.after)}
+                for each in self.rescored
+            ],
+            "merged": list(self.merged),
+            "filters": list(self.filters),
+            "path": self.hit.path,
+            "proof": [edge.to_dict() for edge in self.hit.proof],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StageRanking:
+    """What came out of a stage.
+
+    Attributes:
+        name: The stage, behind the legs that it is in.
+        ranks: Where each node stood, by its id, best first.
+        before: The stage that this one refines; None for a leg or a fusion.
+    """
+
+    name: str
+    ranks: dict[str, StageRank]
+    before: "StageRanking | None" = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(SearchResult):
+    """A search result with everything recorded: an account of each hit, and of what is missing.
+
+    It is the result of `search`, and prints, or shows in a notebook, what ran and what each stage
+    did. The steps of its trace note the ids of their best hits (``top``), what was pushed down to
+    the engine (``pushed_down``), what came from a cache (``cache_hits``) and what was left out for
+    another node (``merged``).
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext import BM25Retriever, Top
+        >>> texts = {"annual": "annual leave is 25 days", "sick": "sick leave", "lunch": "lunch"}
+        >>> nodes = [TextNode(id_=id_, text=text) for id_, text in texts.items()]
+        >>> explanation = (BM25Retriever(nodes) >> Top(1)).explain("annual leave")
+        >>> [(each.stage, each.rank) for each in explanation.accounts[0].stages]
+        [('bm25', 1), ('Top(k=1)', 1)]
+        >>> print(explanation.why_not("sick"))
+        'sick' was left out by Top(k=1), which kept 1: rank 2 before
+        >>> print(explanation.why_not("lunch"))
+        'lunch' was not found by any leg: bm25 looked at 2, the last with 0.5235
+
+    """
+
+    @property
+    def recorded(self) -> Trace:
+        """The trace, which an explanation always has.
+
+        Raises:
+            ConfigurationError: It was made without one.
+        """
+        if self.trace is None:
+            raise ConfigurationError(
+                "this explanation has no trace; get it from retriever.explain(query)"
+            )
+        return self.trace
+
+    @property
+    def stages(self) -> list[StageRanking]:
+        """What came out of each stage, the legs of a fusion before the fusion."""
+        return _stages(self.recorded)
+
+    @property
+    def accounts(self) -> list[HitAccount]:
+        """The account of each hit, in the order of the hits."""
+        stages = self.stages
+        steps = list(steps_of(self.recorded))
+        into = {old: new for step in steps for old, new in _merged(step).items()}
+        requests = requests_in(self.recorded)
+        return [
+            HitAccount(
+                rank,
+                hit,
+                tuple(each.ranks[hit.node_id] for each in stages if hit.node_id in each.ranks),
+                tuple(_rescored(stages, hit.node_id)),
+                tuple(old for old, new in into.items() if new == hit.node_id),
+                tuple(_passed(requests, hit)),
+            )
+            for rank, hit in enumerate(self.hits, start=1)
+        ]
+
+    def why_not(self, node_id: str) -> WhyNot:
+        """Return where a node fell out that is not in the result.
+
+        If no stage had it, it is read from the stores that were searched, where they can read nodes
+        by their ids, to see whether the filters exclude it. A node outside the scope of the query
+        is reported as if it did not exist.
+
+        Args:
+            node_id: Of the node.
+
+        Raises:
+            StoreUnavailableError: A server that was searched does not answer now.
+        """
+        return run(why_not(self.recorded, node_id))
+
+    async def awhy_not(self, node_id: str) -> WhyNot:
+        """`why_not` without blocking the event loop."""
+        return await arun(why_not(self.recorded, node_id))
+
+    def compare(self, other: "Explanation") -> ExplanationComparison:
+        """Return this explanation beside another: of another query, or by another retriever.
+
+        Args:
+            other: The other one.
+        """
+        return ExplanationComparison(self, other)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the result as JSON, with the accounts of its hits."""
+        return {
+            **SearchResult.to_dict(self),
+            "accounts": [account.to_dict() for account in self.accounts],
+        }
+
+    def __repr__(self) -> str:
+        from llama_retrieval_ext.display.explanation import explanation_text  # noqa: PLC0415 - a view
+
+        return explanation_text(self)
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.explanation import explanation_html  # noqa: PLC0415 - a view
+
+        return explanation_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.explanation import (  # noqa: PLC0415 - a view
+            explanation_console,
+        )
+
+        return explanation_console(self)
+
+
+def explanation_of(result: SearchResult) -> Explanation:
+    """Return the result of a search whose trace recorded everything as an explanation.
+
+    Args:
+        result: Of a search.
+    """
+    return Explanation(*(getattr(result, each.name) for each in fields(SearchResult)))
+
+
+def _stages(
+    step: Trace, legs: tuple[str, ...] = (), before: StageRanking | None = None
+) -> list[StageRanking]:
+    """The stages of a step, its own last; steps that only pass a ranking on are left out."""
+    found: list[StageRanking] = []
+    for child in step.children:
+        if child.beside:
+            inside = _stages(child, (*legs, child.name))
+        else:
+            inside = _stages(child, legs, before)
+        if child.ranking is not None and inside:
+            before = None if child.beside else inside[-1]
+        found += inside
+    if step.ranking is None:
+        return found
+    inner = ranked_children(step)
+    if inner and inner[-1].ranking == step.ranking and not inner[-1].beside:
+        if len(inner) > 1:
+            return found
+        before = found.pop().before
+    name = "/".join(legs if step.beside else (*legs, step.name))
+    ranks = {
+        node_id: StageRank(name, rank, score)
+        for rank, (node_id, score) in enumerate(step.ranking, start=1)
+    }
+    return [*found, StageRanking(name, ranks, before)]
+
+
+def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored]:
+    for stage in stages:
+        if stage.before is None or node_id not in stage.ranks:
+            continue
+        before = stage.before.ranks.get(node_id)
+        if before is not None:
+            yield Rescored(before, stage.ranks[node_id])
+
+
+def _passed(requests: Sequence[Request], hit: Hit) -> dict[str, None]:
+    return {
+        text: None
+        for each in requests
+        if matches(each.query.condition, hit.node.metadata)
+        for text in described_binding(each.query)
+    }
+
+
+def _merged(step: Trace) -> dict[str, str]:
+    merged = step.notes.get("merged")
+    return dict(merged) if isinstance(merged, dict) else {}
+
+
+def _as_json(each: StageRank) -> dict[str, object]:
+    return {"stage": each.stage, "rank": each.rank, "score": each.score}

@@ -1,0 +1,277 @@
+"""Where a node fell out of a retrieval, read from the trace that `explain` records."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.arguments import NamedEnum
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.filters import describe_unmet, matches
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.trace import Trace
+
+
+class WhyNotReason(NamedEnum):
+    """Why a node is not in a result.
+
+    Attributes:
+        RETURNED: It is in the result.
+        MERGED: A stage left it out for another node: a duplicate, its source, its parent.
+        CUT: A stage had it and left it out.
+        FILTERED: It does not satisfy the filters of the query.
+        NOT_FOUND: No leg had it among the hits that it was asked for.
+        UNKNOWN: No leg had it, and the stores that can be asked have no such node that the query
+            may see.
+    """
+
+    RETURNED = "returned"
+    MERGED = "merged"
+    CUT = "cut"
+    FILTERED = "filtered"
+    NOT_FOUND = "not_found"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How far a leg looked.
+
+    Attributes:
+        leg: Its name.
+        count: How many hits it found.
+        last_score: The score of the last of them; None where it has none.
+    """
+
+    leg: str
+    count: int
+    last_score: float | None
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"{self.leg} found nothing"
+        last = "" if self.last_score is None else f", the last with {self.last_score:.4g}"
+        return f"{self.leg} looked at {self.count}{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Why a node is not in a result; printed, a sentence.
+
+    Attributes:
+        node_id: Of the node.
+        reason: The kind of reason.
+        stage: Where it fell out; empty unless it was found.
+        rank: Where it stood before, from 1; its rank in the result if it was returned.
+        kept: How many hits the stage left.
+        into: The id of the node that stands for it.
+        unmet: The filters that it does not satisfy.
+        depths: How far each leg looked that did not find it.
+    """
+
+    node_id: str
+    reason: WhyNotReason
+    stage: str = ""
+    rank: int | None = None
+    kept: int | None = None
+    into: str | None = None
+    unmet: tuple[str, ...] = ()
+    depths: tuple[Depth, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as JSON, with the sentence as ``text``."""
+        return {
+            "node_id": self.node_id,
+            "reason": self.reason.value,
+            "stage": self.stage,
+            "rank": self.rank,
+            "kept": self.kept,
+            "into": self.into,
+            "unmet": list(self.unmet),
+            "depths": [
+                {"leg": each.leg, "count": each.count, "last_score": each.last_score}
+                for each in self.depths
+            ],
+            "text": str(self),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.node_id!r} {self._sentence()}{self._depths()}"
+
+    def _sentence(self) -> str:
+        kept = f"which kept {self.kept}: rank {self.rank} before"
+        return {
+            WhyNotReason.RETURNED: f"was returned, with rank {self.rank}",
+            WhyNotReason.MERGED: f"was left out by {self.stage} for {self.into!r}",
+            WhyNotReason.CUT: f"was left out by {self.stage}, {kept}",
+            WhyNotReason.FILTERED: f"does not satisfy the filters: {'; '.join(self.unmet)}",
+            WhyNotReason.NOT_FOUND: "was not found by any leg",
+            WhyNotReason.UNKNOWN: "was not found, and no store that was searched and can be asked "
+            "has it in the query's scope",
+        }[self.reason]
+
+    def _depths(self) -> str:
+        if not self.depths or self.reason in (WhyNotReason.FILTERED, WhyNotReason.UNKNOWN):
+            return ""
+        if self.reason is WhyNotReason.NOT_FOUND:
+            return f": {'; '.join(map(str, self.depths))}"
+        return f"; not found by: {'; '.join(map(str, self.depths))}"
+
+
+class ReadsNodes(Protocol):
+    """A retriever that can read its nodes by id."""
+
+    def read_node(self, node_id: str) -> Plan[BaseNode | None]:
+        """Return a plan for a stored node; None where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A retriever and the query that it answered; neither is copied or pickled.
+
+    Attributes:
+        retriever: The retriever.
+        query: As it was bound there.
+    """
+
+    retriever: ReadsNodes
+    query: Query
+
+    def __deepcopy__(self, memo: object) -> "Request":
+        return self
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())
+
+
+def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
+    """Return a plan that says where a node fell out; it reads the node only if nothing found it.
+
+    A node outside the scope of the query is not told from one that does not exist.
+
+    Args:
+        trace: Of an explanation.
+        node_id: Of the node.
+    """
+    rank = rank_in(trace, node_id)
+    if rank is not None:
+        return WhyNot(node_id, WhyNotReason.RETURNED, trace.name, rank)
+    depths = tuple(_depths(trace, node_id))
+    lost = _loss(trace, node_id)
+    stage, before = (trace, None) if lost is None else lost
+    into = _merged_into(stage, node_id)
+    if lost is None and into is None:
+        return (yield from _never_found(trace, node_id, depths))
+    reason = WhyNotReason.CUT if into is None else WhyNotReason.MERGED
+    kept = len(stage.ranking or ())
+    return WhyNot(node_id, reason, stage.name, before, kept, into, depths=depths)
+
+
+def rank_in(trace: Trace, node_id: str) -> int | None:
+    """Return the rank of a node in what came out of a step, from 1; None where it is not there.
+
+    Args:
+        trace: The step, recorded.
+        node_id: Of the node.
+    """
+    ids = [id_ for id_, _ in trace.ranking or ()]
+    return ids.index(node_id) + 1 if node_id in ids else None
+
+
+def steps_of(trace: Trace) -> Iterator[Trace]:
+    """Yield a step and all inside it, the outer before the inner.
+
+    Args:
+        trace: The step.
+    """
+    yield trace
+    for child in trace.children:
+        yield from steps_of(child)
+
+
+def ranked_children(trace: Trace) -> list[Trace]:
+    """Return the steps directly inside one that hits came out of.
+
+    Args:
+        trace: The step.
+    """
+    return [child for child in trace.children if child.ranking is not None]
+
+
+def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
+    """The step that left a node out, and its rank before; None if nothing inside had it."""
+    inside = ranked_children(trace)
+    ranks = [rank_in(child, node_id) for child in inside]
+    had = [place for place, rank in enumerate(ranks) if rank is not None]
+    if not had:
+        below = (_loss(child, node_id) for child in reversed(inside))
+        lost = next((lost for lost in below if lost is not None), None)
+        if lost is not None and len(inside) == 1 and lost[0].ranking == trace.ranking:
+            return trace, lost[1]  # by the name that people know
+        return lost
+    last = had[-1]
+    follows = [] if inside[last].beside else inside[last + 1 :]
+    if not follows:
+        return trace, min(rank for rank in ranks if rank is not None)
+    return _loss(follows[0], node_id) or (follows[0], ranks[last] or 0)
+
+
+def _merged_into(stage: Trace, node_id: str) -> str | None:
+    for step in steps_of(stage):
+        merged = step.notes.get("merged")
+        if isinstance(merged, dict) and node_id in merged:
+            return str(merged[node_id])
+    return None
+
+
+def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
+    """The innermost legs, or the one search, that did not find a node."""
+    inside = ranked_children(trace)
+    beside = [child for child in inside if child.beside]
+    if beside:
+        for child in beside:
+            yield from _depths(child, node_id, child.name)
+    elif len(inside) > 1 or any(map(ranked_children, inside)):
+        yield from _depths(inside[0], node_id, leg)  # the others refine what this one found
+    else:
+        found = (inside[0] if inside else trace).ranking or ()
+        if node_id not in dict(found):
+            yield Depth(leg or trace.name, len(found), found[-1][1] if found else None)
+
+
+def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[WhyNot]:
+    unmet: tuple[str, ...] = ()
+    reason = WhyNotReason.UNKNOWN
+    for request in requests_in(trace):
+        node = yield from _read(request, node_id)
+        if node is None or not _in_scope(node, request.query):
+            continue
+        unmet = tuple(describe_unmet(request.query.condition, node.metadata))
+        if not unmet:
+            return WhyNot(node_id, WhyNotReason.NOT_FOUND, depths=tuple(depths))
+        reason = WhyNotReason.FILTERED
+    return WhyNot(node_id, reason, unmet=unmet, depths=tuple(depths))
+
+
+def requests_in(trace: Trace) -> list[Request]:
+    """Return the retrievers that ran in a step, each with its query, the outer before the inner.
+
+    Args:
+        trace: The step, recorded.
+    """
+    requests = (each for step in steps_of(trace) for each in step.requests)
+    return [each for each in requests if isinstance(each, Request)]
+
+
+def _read(request: Request, node_id: str) -> Plan[BaseNode | None]:
+    try:
+        return (yield from request.retriever.read_node(node_id))
+    except ConfigurationError:  # a store that cannot read nodes by their ids
+        return None
+
+
+def _in_scope(node: BaseNode, query: Query) -> bool:
+    return query.scope is None or matches(query.scope.condition, node.metadata)

@@ -1,0 +1,69 @@
+"""One value of each kind that shows itself, as full as they get, with hostile text in them."""
+
+from functools import cache
+
+from llama_index.core import Document
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext import (
+    RRF,
+    BM25Retriever,
+    Dedupe,
+    EmbeddedVectorStore,
+    FallbackRetriever,
+    HybridRetriever,
+    KnowledgeBase,
+    Leg,
+    Retriever,
+    RuleRerank,
+    Scope,
+    Top,
+    branches,
+)
+from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+HOSTILE = "<script>console.error('run')</script><img src=x onerror=alert(1)>\"'&"
+QUERY = "annual leave 年假"
+
+
+def pipeline() -> Retriever:
+    """Two legs with names, one a hybrid retriever, and stages behind their fusion."""
+    model = FakeEmbedding()
+    nodes = sample_nodes(model)
+    nodes.append(TextNode(id_="hostile", text=f"annual leave {HOSTILE}", metadata={"k": HOSTILE}))
+    nodes[-1].embedding = model.get_text_embedding(nodes[-1].text)
+    store = EmbeddedVectorStore(":memory:")
+    store.add(nodes)
+    hybrid = HybridRetriever(store, embed_model=model, top_k=8)
+    words = FallbackRetriever(BM25Retriever(nodes), BM25Retriever(nodes), enough=3)
+    legs = branches(Leg("meaning", hybrid, weight=2), Leg(HOSTILE, words >> Top(20)))
+    return legs >> RRF() >> RuleRerank() >> Dedupe() >> Top(6)
+
+
+@cache
+def every_view() -> dict[str, str]:
+    """The HTML of each kind of value, by its name."""
+    retriever = pipeline()
+    explanation = retriever.explain(QUERY)
+    proof = (ProofEdge("a", "IS_PART_OF", "b", f"{HOSTILE} is part of 年假"),)
+    hit = Hit(
+        node=TextNode(text="25 days of annual leave"), score=1.0, path="leave → 年假", proof=proof
+    )
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        report = kb.add([Document(text="25 days", id_="leave"), Document(text="", id_=HOSTILE)])
+        failed = IngestionReport(added=1, failures={HOSTILE: OSError(HOSTILE)}, seconds=0.5)
+        values = {
+            "retriever": retriever,
+            "bound": retriever.for_scope(Scope("acme")),
+            "result": retriever.search(QUERY),
+            "graph hit": SearchResult([hit], query=QUERY),
+            "explanation": explanation,
+            "comparison": explanation.compare(retriever.explain("sick leave")),
+            "knowledge base": kb,
+            "report": report,
+            "failed report": failed,
+        }
+        return {name: value._repr_html_() for name, value in values.items()}  # type: ignore[attr-defined]
