@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, join, table, tag
+from llama_retrieval_ext.display.html import Markup, join, page, table, tag
 from llama_retrieval_ext.display.results import document_title, short
 from llama_retrieval_ext.evaluation.comparison import Comparison
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
@@ -31,7 +31,7 @@ def experiment_html(experiment: Experiment) -> Markup:
     """
     header, rows = _results(experiment)
     marked = ([_bold(cell) for cell in row] for row in rows)
-    return join([table(header, marked), tag("small", _legend(experiment))])
+    return page(table(header, marked), tag("small", _legend(experiment)))
 
 
 def experiment_console(experiment: Experiment) -> RenderableType:
@@ -57,7 +57,7 @@ def comparison_html(comparison: Comparison) -> Markup:
         join([tag("b", short(question)), table(*_side_by_side(comparison, question))])
         for question in comparison.different()[:_QUESTIONS]
     ]
-    return join([tag("p", repr(comparison)), *parts, tag("small", _MARKS)])
+    return page(tag("p", repr(comparison)), *parts, tag("small", _MARKS))
 
 
 def comparison_console(comparison: Comparison) -> RenderableType:
@@ -80,7 +80,7 @@ def tuning_html(tuning: Tuning) -> Markup:
         tuning: Of a pipeline.
     """
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
-    return join([tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else [])])
+    return page(tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else []))
 
 
 def tuning_console(tuning: Tuning) -> RenderableType:
