@@ -10,11 +10,17 @@ from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
+from llama_retrieval_ext.graph.adjacency import (
+    Adjacency,
+    NodeEntry,
+    edges_between,
+    load_edges,
+    names_in,
+    neighbours_in,
+)
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import (
     Contents,
-    Direction,
     Edge,
     GraphNode,
     Hop,
@@ -98,7 +104,7 @@ class EmbeddedGraph:
                 found = self._partitions.get(partition)
                 return [] if found is None else [found]
         visible = self._visible(scope)
-        return [visible[partition] for partition in sorted(visible, key=_order)]
+        return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view.
@@ -118,11 +124,11 @@ class EmbeddedGraph:
         self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
-        return immediate(lambda: _neighbours(frontier, hop, self.views(scope)))
+        return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
 
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
-        return immediate(lambda: _between(ids, self.views(scope)))
+        return immediate(lambda: edges_between(self.views(scope), ids))
 
     def edges(self, *, scope: Scope | None) -> Iterator[Edge]:
         """Return every visible edge."""
@@ -135,7 +141,7 @@ class EmbeddedGraph:
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""
-        return Call(lambda: _names(self.views(scope)))
+        return Call(lambda: names_in(self.views(scope)))
 
     # Writing
 
@@ -359,40 +365,6 @@ class EmbeddedGraph:
                 view.drop_nodes(gone)
 
         return apply
-
-
-def _order(partition: Partition) -> tuple[str, str]:
-    return partition.order
-
-
-def _neighbours(
-    frontier: Sequence[str], hop: Hop, views: Sequence[Adjacency]
-) -> dict[str, list[Edge]]:
-    if len(views) == 1:
-        return views[0].neighbours(frontier, hop)
-    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
-    for view in reversed(views):  # of edges that several partitions have, the first's counts
-        for id_, edges in view.neighbours(frontier, hop).items():
-            found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
-    return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
-
-
-def _between(ids: Sequence[str], views: Sequence[Adjacency]) -> list[Edge]:
-    ends = set(ids)
-    found = _neighbours(sorted(ends), Hop(Direction.OUT), views)
-    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
-    return [edges[id_] for id_ in sorted(edges)]
-
-
-def _names(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
-    return sorted(
-        {
-            (name, id_)
-            for view in views
-            for id_, entry in list(view.nodes.items())
-            for name in entry.names
-        }
-    )
 
 
 @contextmanager
