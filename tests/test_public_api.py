@@ -16,6 +16,7 @@ from llama_retrieval_ext import (
     config,
     embeddings,
     errors,
+    evaluation,
     execution,
     graph,
     ingest,
@@ -34,7 +35,19 @@ REFERENCE = ROOT / "README.md"
 TIERS: list[ModuleType] = [
     capabilities,
     config,
-    *(embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text),
+    *(
+        embeddings,
+        errors,
+        evaluation,
+        execution,
+        graph,
+        ingest,
+        pipeline,
+        retrievers,
+        stages,
+        stores,
+        text,
+    ),
 ]
 LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
 ALL_NAMES = sorted(
@@ -46,6 +59,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("ir_datasets", "ir_measures", "pytrec_eval"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 
