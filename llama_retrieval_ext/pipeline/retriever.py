@@ -4,7 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -35,7 +35,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tool import Tooled
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import Request
-from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
@@ -155,33 +155,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return searched(self, bound)
 
     @checked_call
-    async def asearch(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> SearchResult:
+    async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
         """`search` without blocking the event loop."""
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return await asearched(self, bound)
+        return await asearched(self, Query.of(query).but(**options))
 
     @checked_call
-    def explain(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> Explanation:
+    def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`search` with everything recorded: what each stage found, and why each hit stands there.
 
         Takes the arguments of `search`.
@@ -190,27 +169,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             The result of `search`, which also has the account of each hit, says of any other node
             why it is not in the result, and can be compared with another explanation.
         """
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return explanation_of(searched(self, bound, verbose=True))
+        return explanation_of(searched(self, Query.of(query).but(**options), verbose=True))
 
     @checked_call
-    async def aexplain(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> Explanation:
+    async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`explain` without blocking the event loop."""
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return explanation_of(await asearched(self, bound, verbose=True))
+        return explanation_of(await asearched(self, Query.of(query).but(**options), verbose=True))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,7 +20,7 @@ from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import asearched, searched
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
@@ -226,31 +226,27 @@ class KnowledgeRetriever(Retriever):
             context: What else conditions of rules see.
         """
         own = context_of(chapter, engineering_type, processes, context)
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
-        return KnowledgeResponse.of(searched(self, asked), self._query_context(asked))
+        return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
 
     @checked_call
-    async def asearch(  # noqa: PLR0913 - as above
+    async def asearch(
         self,
         query: QueryType,
         *,
         chapter: str | None = None,
         engineering_type: str | None = None,
         processes: Sequence[str] | None = None,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> KnowledgeResponse:
         """`search` without blocking the event loop."""
-        own = context_of(chapter, engineering_type, processes, context)
-        asked = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
+        options["context"] = context_of(
+            chapter, engineering_type, processes, options.get("context")
         )
-        return KnowledgeResponse.of(await asearched(self, asked), self._query_context(asked))
+        bound = Query.of(query).but(**options)
+        return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
 
     def retrieve_regulations(
         self,
