@@ -18,7 +18,12 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     as_llm,
 )
 from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import PassagesLike, as_hits, fitted
+from llama_retrieval_ext.capabilities.generation.passages import (
+    PassagesLike,
+    Tokenize,
+    as_hits,
+    fitted,
+)
 from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
 from llama_retrieval_ext.capabilities.generation.running import (
     apartials,
@@ -29,7 +34,6 @@ from llama_retrieval_ext.capabilities.generation.running import (
     result,
     within,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import note_degraded

@@ -19,7 +19,7 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import Tokenize
 from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,

@@ -17,13 +17,17 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.passages import Passages, PassagesLike, as_hits
+from llama_retrieval_ext.capabilities.generation.passages import (
+    Passages,
+    PassagesLike,
+    Tokenize,
+    as_hits,
+)
 from llama_retrieval_ext.capabilities.generation.query_engine import (
     GeneratingQueryEngine,
     Request,
     RequestOptions,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan

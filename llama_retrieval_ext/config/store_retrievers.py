@@ -8,10 +8,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
+from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
-from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.scores import MinMaxScores
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline

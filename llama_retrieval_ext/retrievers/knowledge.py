@@ -36,15 +36,16 @@ from llama_retrieval_ext.retrievers.knowledge_policy import (
     each_text_once,
     items_of,
 )
-from llama_retrieval_ext.retrievers.knowledge_query import (
+from llama_retrieval_ext.retrievers.knowledge_response import (
     CHAPTER_KEY,
     TYPE_KEY,
+    KnowledgeResponse,
+    RetrievalItem,
     context_of,
     inference_query,
     is_or_lacks,
     named,
 )
-from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
 
