@@ -116,8 +116,8 @@ class KeptBM25Retriever(Retriever):
                 self.name,
                 f"only {self.max_chunks} nodes are searched, {kept.left_out} are left out",
             )
-        found = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
-        return [as_hit(hit, source=self.name) for hit in found][: query.top_k]
+        ranking = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
+        return [as_hit(hit, source=self.name) for hit in ranking][: query.top_k]
 
     def _current(self, scope: Scope | None) -> _Kept:
         with self._lock:

@@ -100,10 +100,10 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
     """
     called: Any = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
     hints = get_type_hints(called, include_extras=True)
-    given = list(inspect.signature(called).parameters.values())
-    given = given[1:] if takes_parts or isinstance(make, type) else given
+    declared = list(inspect.signature(called).parameters.values())
+    declared = declared[1:] if takes_parts or isinstance(make, type) else declared
     parameters: dict[str, Parameter] = {}
-    for each in given:
+    for each in declared:
         hint = hints.get(each.name, Any)
         if each.kind is each.VAR_KEYWORD:
             parameters |= _keywords(hint)
@@ -139,19 +139,19 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
 def class_definitions() -> Mapping[str, Definition]:
     """Return the definitions of the public stages and retrievers, and of what they are made of."""
     classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
-    made = [
+    definitions = [
         definition_of(kind, name=kind.__name__, takes_parts=False)
         for kind in (*classes, *_OTHERS)
         if kind is not RetrievalPipeline
     ]
-    made += [
+    definitions += [
         definition_of(function, name=name, takes_parts=False)
         for name, function in (
             ("RetrievalPipeline", retrieval_pipeline),
             ("MetadataFilters", metadata_filters),
         )
     ]
-    return {each.name: each for each in sorted(made, key=lambda each: each.name)}
+    return {each.name: each for each in sorted(definitions, key=lambda each: each.name)}
 
 
 @cache
@@ -176,10 +176,10 @@ def retrieval_pipeline(
         top_k: As for `RetrievalPipeline`.
         description: As for `RetrievalPipeline`.
     """
-    made = RetrievalPipeline(name, top_k=top_k, description=description)
+    pipe = RetrievalPipeline(name, top_k=top_k, description=description)
     for stage in stages:
-        made = made.add_stage(stage)
-    return made
+        pipe = pipe.add_stage(stage)
+    return pipe
 
 
 def metadata_filters(
@@ -195,14 +195,14 @@ def metadata_filters(
         InvalidFilterError: They cannot mean anything.
     """
     try:
-        made = MetadataFilters.model_validate({"filters": filters, "condition": condition})
+        parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
     except ValidationError as error:
         raise InvalidFilterError(
             "filters are LlamaIndex's as JSON, such as {key: year, value: 2020, operator: '>='}; "
             + error.errors(include_input=False, include_url=False)[0]["msg"]
         ) from error
-    parse_filters(made)
-    return made
+    parse_filters(parsed)
+    return parsed
 
 
 def _public_classes() -> Iterable[type]:

@@ -48,9 +48,9 @@ def dense(
 
 def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
     """Retrieval by words; scores are min-max normalised over the answer."""
-    found = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
-    found.embed_model = parts.need_kb("bm25").embed_model  # for stages behind it, such as MMR
-    return Pipeline(found, refines=[MinMaxScores()], top_k=top_k, name="bm25")
+    keyword = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
+    keyword.embed_model = parts.need_kb("bm25").embed_model  # for stages behind it, such as MMR
+    return Pipeline(keyword, refines=[MinMaxScores()], top_k=top_k, name="bm25")
 
 
 def hybrid(

@@ -124,14 +124,14 @@ class SharedRankings:
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session.degraded, duration_s)
 
-        found = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
-        current_context().session.degraded.extend(found.degraded)
+        shared = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
+        current_context().session.degraded.extend(shared.degraded)
         cost = _cost.get()
         if cost is not None:
-            cost.embeddings += found.cost.embeddings
-            cost.llm_calls += found.cost.llm_calls
-            cost.reused_s.extend(found.cost.reused_s if is_new else [found.duration_s])
-        return list(found.hits)
+            cost.embeddings += shared.cost.embeddings
+            cost.llm_calls += shared.cost.llm_calls
+            cost.reused_s.extend(shared.cost.reused_s if is_new else [shared.duration_s])
+        return list(shared.hits)
 
 
 def _key(retriever: BaseRetriever, query: Query) -> tuple[object, ...]:

@@ -84,9 +84,9 @@ class SeededGraph:
         replay, walk = self._walks[setting.damping]
         hits = rankings.get(_SEED, ())
         replay.hits = [Hit(node=TextNode(id_=id_), score=score) for id_, score in hits]
-        found = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
-        self.nodes |= found
-        return list(found)
+        nodes = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
+        self.nodes |= nodes
+        return list(nodes)
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
         """Return the retriever with another damping; it shares store, graph and seed.
@@ -101,8 +101,8 @@ class SeededGraph:
         arguments: dict[str, Any] = dict(arguments_of(own))  # as the constructor got them
         store, graph = arguments["store"], arguments["graph"]
         arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
-        made = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
-        record_argument(made, "store", store)
-        record_argument(made, "graph", graph)
-        bound_as(own, made)
-        return made
+        walk = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
+        record_argument(walk, "store", store)
+        record_argument(walk, "graph", graph)
+        bound_as(own, walk)
+        return walk

@@ -377,16 +377,16 @@ def _reported(
     answers: Answers = [None] * len(plans)
     lock = Lock()
 
-    def reporting(place: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
+    def reporting(index: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
         hits = yield from plan
         # In the lock, so that no report is older than the one before. What cannot be fused fails
         # the answer in the end, not the leg that happens to be in.
         with lock, suppress(ScoreError):
-            answers[place] = hits
+            answers[index] = hits
             on_answer(list(answers))
         return hits
 
-    return [reporting(place, plan) for place, plan in enumerate(plans)]
+    return [reporting(index, plan) for index, plan in enumerate(plans)]
 
 
 def _update_breaker(leg: Leg, error: BaseException | None) -> None:

@@ -74,11 +74,11 @@ def _retrieval(
         return hits
     embedding = yield from _shared_embedding(retriever, query)
     # Without partial results: its parts know no scope either, and several may report at once.
-    found = yield from reporting(call(_call(retriever, query, embedding)), None)
-    for hit in found:
+    ranking = yield from reporting(call(_call(retriever, query, embedding)), None)
+    for hit in ranking:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    seen = visible(found, query, type(retriever).__name__)
+    seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
         origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]

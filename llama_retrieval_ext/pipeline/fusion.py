@@ -276,20 +276,20 @@ def _with_contributions(
     legs: Sequence[LegRanking],
     shares: Sequence[Mapping[str, float]],
 ) -> list[FusedId]:
-    given: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
+    contributions: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
     for leg, share in zip(legs, shares, strict=True):
         for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
-            if node_id in given and node_id in share:
+            if node_id in contributions and node_id in share:
                 scaled = leg.normalised.get(node_id)
-                given[node_id].append(
+                contributions[node_id].append(
                     Contribution(leg.name, rank, score, leg.weight, share[node_id], scaled)
                 )
         if len(share) > len(leg.hits):  # the leg votes on what it did not find
-            for node_id in given.keys() & share.keys() - leg.hits.keys():
-                given[node_id].append(
+            for node_id in contributions.keys() & share.keys() - leg.hits.keys():
+                contributions[node_id].append(
                     Contribution(leg.name, None, None, leg.weight, share[node_id])
                 )
-    return [FusedId(node_id, score, tuple(given[node_id])) for node_id, score in top]
+    return [FusedId(node_id, score, tuple(contributions[node_id])) for node_id, score in top]
 
 
 def fuse(
@@ -327,17 +327,17 @@ def fuse(
             "write `def fuse(self, rankings, *, weights=None)`, or leave them out"
         )
     answering = {name: ranking for name, ranking in rankings.items() if weights[name] > 0}
-    found = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
-    return _checked(fusion, found, rankings, source)[:top_k]
+    answer = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
+    return _checked(fusion, answer, rankings, source)[:top_k]
 
 
 def _checked(
-    fusion: Fusion, found: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
+    fusion: Fusion, answer: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
 ) -> list[Hit]:
     name = type(fusion).__name__
     known = {hit.node.node_id for ranking in rankings.values() for hit in ranking}
     hits: list[Hit] = []
-    for hit in ranking_of(found, f"{name}.fuse"):
+    for hit in ranking_of(answer, f"{name}.fuse"):
         if hit.node.node_id not in known:
             raise ExecutionError(
                 f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found"

@@ -61,7 +61,7 @@ def resolved_weights(
     """
     check_weights(weights)
     if weights is None:
-        found = list(defaults)
+        resolved = list(defaults)
     elif isinstance(weights, Mapping):
         unknown = sorted(set(weights) - set(names))
         if unknown:
@@ -70,11 +70,11 @@ def resolved_weights(
                 f"the legs are {', '.join(map(repr, names))}"
             )
         pairs = zip(names, defaults, strict=True)
-        found = [weights.get(name, default) for name, default in pairs]
+        resolved = [weights.get(name, default) for name, default in pairs]
     else:
-        found = list(weights)
-    weighted_legs(names, weights=found)
-    return dict(zip(names, map(float, found), strict=True))
+        resolved = list(weights)
+    weighted_legs(names, weights=resolved)
+    return dict(zip(names, map(float, resolved), strict=True))
 
 
 def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int:

@@ -88,8 +88,8 @@ def is_stage(part: object) -> bool:
 
 
 def _kind(part: object) -> str | None:
-    found = (kind for kind, types in _KINDS.items() if isinstance(part, types))
-    return next(found, "refine" if is_function(part) else None)
+    kinds = (kind for kind, types in _KINDS.items() if isinstance(part, types))
+    return next(kinds, "refine" if is_function(part) else None)
 
 
 def _refuse_class(*parts: object) -> None:
@@ -175,17 +175,17 @@ def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
 
 
 def _fan_out(stage: FanOut, legs: object) -> Branches:
-    made = _branches(legs)
-    if made.fan_out is not None:
+    branches = _branches(legs)
+    if branches.fan_out is not None:
         raise CompositionError(
-            f"{made!r} fans out already; fuse it first: {stage!r} >> ({made!r} >> RRF())"
+            f"{branches!r} fans out already; fuse it first: {stage!r} >> ({branches!r} >> RRF())"
         )
-    if made.rewrites:
-        right = " >> ".join(map(repr, (*made.rewrites, stage, Branches(made.legs))))
+    if branches.rewrites:
+        right = " >> ".join(map(repr, (*branches.rewrites, stage, Branches(branches.legs))))
         raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
     if isinstance(stage, FanOutChain):
-        return replace(made, rewrites=stage.rewrites, fan_out=stage.fan)
-    return replace(made, fan_out=stage)
+        return replace(branches, rewrites=stage.rewrites, fan_out=stage.fan)
+    return replace(branches, fan_out=stage)
 
 
 def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> FusionRetriever | Pipeline:

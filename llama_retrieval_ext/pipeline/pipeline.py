@@ -95,10 +95,10 @@ class Pipeline(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
-        found: list[NodeWithScore] = yield from step(
+        ranking: list[NodeWithScore] = yield from step(
             name_of(self.source), retrieval(self.source, inner), reports=True
         )
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require any

@@ -339,8 +339,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return resolved[: query.top_k]
 
     def _object_of(self, node: IndexNode) -> Target:
-        found: Target = node.obj or self.object_map.get(node.index_id)
-        return found
+        target: Target = node.obj or self.object_map.get(node.index_id)
+        return target
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]

@@ -148,7 +148,7 @@ def answers(
     if isinstance(queries, str | QueryBundle):
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
-    found: list[T] = []
+    results: list[T] = []
     known = [Query.of(query) for query in queries]
     for start in range(0, len(queries), at_once):
         some = queries[start : start + at_once]
@@ -165,8 +165,8 @@ def answers(
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
                 outcome.error.add_note(f"in query {number} of {len(queries)}")
-            found.append(outcome.result())
-    return found
+            results.append(outcome.result())
+    return results
 
 
 def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWithScore]]:

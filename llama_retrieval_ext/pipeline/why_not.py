@@ -205,7 +205,7 @@ def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
     """The step that left a node out, and its rank before; None if nothing inside had it."""
     inside = ranked_children(trace)
     ranks = [rank_in(child, node_id) for child in inside]
-    had = [place for place, rank in enumerate(ranks) if rank is not None]
+    had = [index for index, rank in enumerate(ranks) if rank is not None]
     if not had:
         below = (_loss(child, node_id) for child in reversed(inside))
         lost = next((lost for lost in below if lost is not None), None)
@@ -237,9 +237,9 @@ def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
     elif len(inside) > 1 or any(map(ranked_children, inside)):
         yield from _depths(inside[0], node_id, leg)  # the others refine what this one found
     else:
-        found = (inside[0] if inside else trace).ranking or ()
-        if node_id not in dict(found):
-            yield Depth(leg or trace.name, len(found), found[-1][1] if found else None)
+        ranking = (inside[0] if inside else trace).ranking or ()
+        if node_id not in dict(ranking):
+            yield Depth(leg or trace.name, len(ranking), ranking[-1][1] if ranking else None)
 
 
 def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[WhyNot]:

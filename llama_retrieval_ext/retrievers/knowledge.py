@@ -154,7 +154,7 @@ class KnowledgeRetriever(Retriever):
             if isinstance(graph, str):
                 graph = open_graph(graph)
                 closers.append(graph.close)
-            made = cls(
+            retriever = cls(
                 None if store is None else VectorRetriever(store, embed_model=embed_model),
                 None if graph is None else _rule_side(graph, rules),
                 text_to_cypher=_text_to_cypher(graph, llm),
@@ -165,8 +165,8 @@ class KnowledgeRetriever(Retriever):
             for close in closers:
                 close()
             raise
-        made.owned = closers
-        return made
+        retriever.owned = closers
+        return retriever
 
     def close(self) -> None:
         """Close what `from_storage` opened; a second call does nothing."""
@@ -267,10 +267,10 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The rule side failed.
         """
         only = self._only(RULE_SIDE)
-        found = only.search(
+        response = only.search(
             named(processes), engineering_type=engineering_type, processes=processes, scope=scope
         )
-        return found.regulations
+        return response.regulations
 
     async def aretrieve_regulations(
         self,
@@ -281,10 +281,10 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`retrieve_regulations` without blocking the event loop."""
         only = self._only(RULE_SIDE)
-        found = await only.asearch(
+        response = await only.asearch(
             named(processes), engineering_type=engineering_type, processes=processes, scope=scope
         )
-        return found.regulations
+        return response.regulations
 
     def retrieve_cases(
         self,
@@ -308,8 +308,10 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The vector side failed.
         """
         only = self._only(VECTOR_SIDE, limit=limit)
-        found = only.search(query, chapter=chapter, engineering_type=engineering_type, scope=scope)
-        return found.cases
+        response = only.search(
+            query, chapter=chapter, engineering_type=engineering_type, scope=scope
+        )
+        return response.cases
 
     async def aretrieve_cases(
         self,
@@ -322,10 +324,10 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`retrieve_cases` without blocking the event loop."""
         only = self._only(VECTOR_SIDE, limit=limit)
-        found = await only.asearch(
+        response = await only.asearch(
             query, chapter=chapter, engineering_type=engineering_type, scope=scope
         )
-        return found.cases
+        return response.cases
 
     def infer_rules(
         self,
@@ -390,17 +392,17 @@ class KnowledgeRetriever(Retriever):
             "query": query.query_str,
             "chapter": chapter,
             "engineering_type": query.context.get(TYPE_KEY),
-            "rules_asked": RULE_SIDE in self._asked(query),
+            "rules_asked": RULE_SIDE in self._sides_for(query),
         }
 
-    def _asked(self, query: Query) -> list[str]:
-        """The sides that are asked."""
+    def _sides_for(self, query: Query) -> list[str]:
+        """The sides that the query goes to."""
         chapter = query.context.get(CHAPTER_KEY)
         asks_rules = self.policy.asks_rules(None if chapter is None else str(chapter))
         return [side for side in self.legs if side != RULE_SIDE or asks_rules]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        sides = self._asked(query)
+        sides = self._sides_for(query)
         child = self._for_children(query)
         asks = [self._ask(side, child) for side in sides]
         answers = (yield from ask(asks)) if asks else []

@@ -114,8 +114,8 @@ def context_of(
     context: Mapping[str, object] | None,
 ) -> dict[str, object]:
     """Return the context of a query with what knowledge is asked by."""
-    given = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
-    own: dict[str, object] = {key: value for key, value in given.items() if value is not None}
+    values = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
+    own: dict[str, object] = {key: value for key, value in values.items() if value is not None}
     if processes is not None:
         own[PROCESSES_KEY] = [processes] if isinstance(processes, str) else list(processes)
     return {**(context or {}), **own}
@@ -139,7 +139,7 @@ def is_or_lacks(key: str, value: str) -> MetadataFilters:
 
 def inference_query(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
     """The query for what rules conclude."""
-    given = {"query": context} if isinstance(context, str) else dict(context)
-    text = given.pop("query", None) or named(processes)
-    own = context_of(None, None, processes or None, given)
+    values = {"query": context} if isinstance(context, str) else dict(context)
+    text = values.pop("query", None) or named(processes)
+    own = context_of(None, None, processes or None, values)
     return Query(str(text), context=own)

@@ -269,8 +269,8 @@ class FakeBackend:
     def _best(self, search: Search, score: Callable[[TextNode], float | None]) -> list[Candidate]:
         visible = [node for node in self.nodes if self.shows(node, search.condition)]
         scored = [(node, score(node)) for node in visible]
-        found = [Candidate(node, value) for node, value in scored if value is not None]
-        return sorted(found, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
+        candidates = [Candidate(node, value) for node, value in scored if value is not None]
+        return sorted(candidates, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
 
 
 def _cosine(embedding: Sequence[float], node: TextNode) -> float:
@@ -362,7 +362,7 @@ def words_of(text: str) -> list[str]:
     words: list[str] = []
     for run in _RUNS.findall(text.lower()):
         if "\u3400" <= run[0] <= "\u9fff" and len(run) > 1:
-            words += [run[place : place + 2] for place in range(len(run) - 1)]
+            words += [run[index : index + 2] for index in range(len(run) - 1)]
         else:
             words.append(run)
     return words or [""]  # a text without words is a vector too, and not the zero vector

@@ -164,5 +164,5 @@ def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
 def _read(docstore: BaseDocumentStore, ids: list[str], *, of: int) -> list[BaseNode]:
     if 2 * len(ids) < of:
         return docstore.get_nodes(ids, raise_error=False)  # one request a node
-    wanted = set(ids)
-    return [node for node_id, node in docstore.docs.items() if node_id in wanted]
+    needed = set(ids)
+    return [node for node_id, node in docstore.docs.items() if node_id in needed]

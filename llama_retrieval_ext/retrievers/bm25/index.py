@@ -116,9 +116,9 @@ class Snapshot:
         if condition is not None:
             scores *= self._mask(condition)
         rows = best(scores, top_k)
-        found = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
-        _check_unchanged(found, condition)
-        return found
+        candidates = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
+        _check_unchanged(candidates, condition)
+        return candidates
 
     def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
         """The snapshot without some nodes and with some others, which replace those of their ids.
@@ -128,7 +128,7 @@ class Snapshot:
         """
         stay = {id_ for id_ in self.nodes if id_ not in gone and id_ not in came}
         ids = sorted(chain(filter(stay.__contains__, self.nodes), came))
-        number = {id_: place for place, id_ in enumerate(ids)}
+        number = {id_: row for row, id_ in enumerate(ids)}
         places: Ints = np.fromiter(
             (number[id_] if id_ in stay else -1 for id_ in self.nodes), np.int32, len(self.nodes)
         )
@@ -157,9 +157,9 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
     return np.fromiter(fits, np.bool_, len(nodes))
 
 
-def _check_unchanged(found: Sequence[Candidate], condition: Condition | None) -> None:
+def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
     # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
-    stale = tuple(each.node_id for each in found if not matches(condition, each.node.metadata))
+    stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
             f"the metadata of {len(stale)} nodes was changed after they were indexed, and is now "

@@ -83,23 +83,23 @@ class LlamaIndexOptions(TypedDict, total=False):
     corpus_weight_mask: None
 
 
-def check_names(given: Mapping[str, object]) -> None:
+def check_names(options: Mapping[str, object]) -> None:
     """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured.
 
     Raises:
         ArgumentError: There is one.
         ConfigurationError: One cannot be honoured.
     """
-    unknown = sorted(given.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
+    unknown = sorted(options.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
     if unknown:
         raise ArgumentError(
             f"BM25Retriever has no argument {', '.join(unknown)}; the number of hits is top_k, "
             "the way text is cut is tokenizer, metadata conditions are filters"
         )
     for name, instead in _REFUSED.items():
-        if given.get(name) is not None:
+        if options.get(name) is not None:
             raise ConfigurationError(f"{name} cannot be honoured; leave it out, and {instead}")
-    pattern = given.get("token_pattern", TOKEN_PATTERN)
+    pattern = options.get("token_pattern", TOKEN_PATTERN)
     if pattern not in (None, TOKEN_PATTERN):
         raise ConfigurationError(
             f"got token_pattern={pattern!r}, which cannot be honoured: leave it out, or choose "
@@ -107,35 +107,35 @@ def check_names(given: Mapping[str, object]) -> None:
         )
 
 
-def tokenizer_from(given: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
+def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
     """The tokenizer that these arguments ask for.
 
     Args:
-        given: LlamaIndex's arguments.
+        options: LlamaIndex's arguments.
         tokenizer: Ours; None for the one that they mean, or the default.
 
     Raises:
         ConfigurationError: There is both, or one that cannot be honoured.
     """
-    named = [name for name in _OF_THE_TOKENIZER if name in given]
+    named = [name for name in _OF_THE_TOKENIZER if name in options]
     if tokenizer is None and named:
         return tokenizer_for(
-            given.get("language", "en"),
-            stemmer=given.get("stemmer"),
-            skip_stemming=given.get("skip_stemming", False),
+            options.get("language", "en"),
+            stemmer=options.get("stemmer"),
+            skip_stemming=options.get("skip_stemming", False),
         )
     if named:
         raise ConfigurationError(_EITHER.format(", ".join(named)))
     return Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
 
 
-def top_k_from(given: LlamaIndexOptions, top_k: int) -> int:
+def top_k_from(options: LlamaIndexOptions, top_k: int) -> int:
     """The number of hits, under either name.
 
     Raises:
         ConfigurationError: There is both, and they differ.
     """
-    named = given.get("similarity_top_k", top_k)
+    named = options.get("similarity_top_k", top_k)
     if top_k not in (named, DEFAULT_TOP_K):
         raise ConfigurationError(
             f"got top_k={top_k} and similarity_top_k={named}, which mean the same; leave one out"

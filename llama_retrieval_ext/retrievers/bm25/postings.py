@@ -89,11 +89,11 @@ class Postings:
         """
         if not len(self.terms):
             return np.empty(0, np.int64)
-        wanted = np.fromiter(terms, np.uint32, len(terms))
-        at = np.searchsorted(self.terms, wanted)
+        term_ids = np.fromiter(terms, np.uint32, len(terms))
+        at = np.searchsorted(self.terms, term_ids)
         at[at == len(self.terms)] = 0  # beyond the last: any place will do, it has another term
         times = np.fromiter(terms.values(), np.int64, len(terms))
-        return np.repeat(at, np.where(self.terms[at] == wanted, times, 0))
+        return np.repeat(at, np.where(self.terms[at] == term_ids, times, 0))
 
     def weights(self, *, k1: float, b: float) -> npt.NDArray[np.float32]:
         """What each entry adds to the BM25 score of its document; ``(n_entries,)``, above 0."""

@@ -228,7 +228,7 @@ class BM25Retriever(Retriever):
         Raises:
             ConfigurationError: An argument cannot be honoured.
         """
-        if sum(given is not None for given in (index, nodes, docstore)) != 1:
+        if sum(source is not None for source in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
         check_names({"token_pattern": token_pattern})
         options = BM25Options(
@@ -389,16 +389,16 @@ class BM25Retriever(Retriever):
             )
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from step("search", self._search_plan(query))
-        return self._hits(found)
+        candidates = yield from step("search", self._search_plan(query))
+        return self._hits(candidates)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """The node from the index, whatever its scope."""
         return finished(self._index.snapshot.nodes.get(node_id))
 
     def _search_plan(self, query: Query) -> Plan[list[Candidate]]:
-        found: list[Candidate] = yield Call(partial(self._find, query))
-        return found
+        candidates: list[Candidate] = yield Call(partial(self._find, query))
+        return candidates
 
     def _find(self, query: Query) -> list[Candidate]:
         if self._follower is not None:
@@ -410,11 +410,13 @@ class BM25Retriever(Retriever):
             query.query_str, top_k=query.top_k or 1, condition=query.condition
         )
 
-    def _hits(self, found: Sequence[Candidate]) -> list[Hit]:
+    def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
         if self.normalise:
-            scores = min_max({each.node_id: each.score for each in found})
-            found = [Candidate(each.node, scores[each.node_id]) for each in found]
-        return [Hit(node=_own(each.node), score=each.score, source=self.name) for each in found]
+            scores = min_max({each.node_id: each.score for each in candidates})
+            candidates = [Candidate(each.node, scores[each.node_id]) for each in candidates]
+        return [
+            Hit(node=_own(each.node), score=each.score, source=self.name) for each in candidates
+        ]
 
 
 def _own(node: BaseNode) -> BaseNode:

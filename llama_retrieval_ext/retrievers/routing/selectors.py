@@ -100,8 +100,8 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the routes to take; by default one call of `select`."""
-        found = yield from call(Call(lambda: self.select(query, choices)))
-        return _selections(found, f"{type(self).__name__}.select")
+        answer = yield from call(Call(lambda: self.select(query, choices)))
+        return _selections(answer, f"{type(self).__name__}.select")
 
 
 def selected(
@@ -127,8 +127,8 @@ def selected(
     return _selections(outcomes[0].result(), function)
 
 
-def _selections(found: object, function: str) -> list[Selection]:
-    return items_of(found, Selection, function, expected="Selection(name)")
+def _selections(answer: object, function: str) -> list[Selection]:
+    return items_of(answer, Selection, function, expected="Selection(name)")
 
 
 class EmbeddingSelector(Selector):
@@ -173,9 +173,9 @@ class EmbeddingSelector(Selector):
         described = yield from self._described(choices)
         # Of the text: an embedding that the query brings is of the routes' model, not of this one.
         embedding = yield from embed_text(query.query_str, self.embed_model)
-        asked = _unit(np.asarray(embedding, dtype=np.float64))
-        cosines: list[float] = np.clip(described @ asked, -1.0, 1.0).tolist()
-        if not asked.any() or not np.isfinite(cosines).all():
+        query_vector = _unit(np.asarray(embedding, dtype=np.float64))
+        cosines: list[float] = np.clip(described @ query_vector, -1.0, 1.0).tolist()
+        if not query_vector.any() or not np.isfinite(cosines).all():
             return []  # the model knows no word of the query
         least = max(self.min_similarity, max(cosines) - self.margin)
         order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
@@ -235,14 +235,14 @@ class CascadeSelector(Selector):
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
             try:
-                found = yield from selected(selector, query, choices, share=share)
+                answer = yield from selected(selector, query, choices, share=share)
             except MISTAKES:
                 raise
             except Exception as error:  # noqa: BLE001 - reported as degraded
                 note_degraded(repr(selector), error)
                 continue
-            if found:
-                return found
+            if answer:
+                return answer
         return []
 
 

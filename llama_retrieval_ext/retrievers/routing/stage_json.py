@@ -64,13 +64,13 @@ def stage_from_dict(data: Mapping[str, Any]) -> Refine:
         ScoreDecay(key='published', half_life=365)
 
     """
-    given = dict(of_type(data, Mapping, "a stage", instead="write {'stage': 'Top', 'k': 10}"))
-    name = given.pop("stage", None)
+    values = dict(of_type(data, Mapping, "a stage", instead="write {'stage': 'Top', 'k': 10}"))
+    name = values.pop("stage", None)
     if not isinstance(name, str) or name not in _STAGES:
         near = nearest(str(name), _STAGES)
         advice = f"did you mean {near!r}?" if near else f"write one of {', '.join(_STAGES)}"
         raise ConfigurationError(f"there is no stage {name!r}; {advice}")
-    stage: Refine = _value(_STAGES[name], given)
+    stage: Refine = _value(_STAGES[name], values)
     return stage
 
 
@@ -83,7 +83,7 @@ def value_to_dict(value: object) -> dict[str, object]:
     Raises:
         ConfigurationError: A field is not data.
     """
-    given = {
+    values = {
         each.name: getattr(value, each.name)
         for each in fields(value)  # type: ignore[arg-type]  # a dataclass
         if each.init
@@ -91,7 +91,7 @@ def value_to_dict(value: object) -> dict[str, object]:
     defaults = {each.name: _default(each) for each in fields(value)}  # type: ignore[arg-type]
     return {
         name: _json(field, of=f"{name} of {type(value).__name__}")
-        for name, field in given.items()
+        for name, field in values.items()
         if field != defaults[name]
     }
 

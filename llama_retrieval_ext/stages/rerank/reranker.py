@@ -61,15 +61,15 @@ class Reranker(Refine):
 
         It raises what goes wrong; it returns None when it has noted that itself.
         """
-        found = yield from call(Call(lambda: self.rerank(query, list(hits))))
-        return ranking_of(found, f"{type(self).__name__}.rerank")
+        answer = yield from call(Call(lambda: self.rerank(query, list(hits))))
+        return ranking_of(answer, f"{type(self).__name__}.rerank")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the new ranking, or the old one when there is none."""
         if not hits:
             return []
-        found = yield from attempted(self, query, hits)
-        return list(hits) if found is None else found
+        ranking = yield from attempted(self, query, hits)
+        return list(hits) if ranking is None else ranking
 
 
 def attempted(
@@ -108,10 +108,10 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
         if isinstance(stage, Reranker)
         else stage.refine_plan(query, hits)
     )
-    found = yield from plan
-    if found is None and isinstance(stage, Reranker):
+    answer = yield from plan
+    if answer is None and isinstance(stage, Reranker):
         return None  # and it has said why
-    ranking = checked(stage, found, hits)
+    ranking = checked(stage, answer, hits)
     if not ranking and stage.reranks:
         raise ExecutionError(EMPTY)
     return ranking

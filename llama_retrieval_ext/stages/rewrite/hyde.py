@@ -164,5 +164,5 @@ class HyDEFanOut(HypotheticalDocuments, FanOut):
         if not query.query_str.strip():
             return [query]
         documents = yield from self.documents(query)
-        asked = [query] if self.include_original or not documents else []
-        return asked + [reworded(query, document) for document in documents]
+        queries = [query] if self.include_original or not documents else []
+        return queries + [reworded(query, document) for document in documents]

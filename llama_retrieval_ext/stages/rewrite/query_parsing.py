@@ -67,8 +67,8 @@ def queries_in(answer: str) -> list[str]:
 
     """
     text = unfenced(cleaned(answer))
-    found = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
-    return [query for query in found if has_words(query) and len(query) <= _LONGEST]
+    texts = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
+    return [query for query in texts if has_words(query) and len(query) <= _LONGEST]
 
 
 def _listed(lines: Sequence[str]) -> list[str]:
@@ -140,10 +140,10 @@ def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = T
         texts: What the model made of it.
         include_original: Whether it is asked beside them.
     """
-    asked = [query] if include_original or not texts else []
-    asked += [reworded(query, text) for text in texts]
-    note_details(is_total=True, generated_queries=[*texts], queries_count=len(asked))
-    return asked
+    queries = [query] if include_original or not texts else []
+    queries += [reworded(query, text) for text in texts]
+    note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
+    return queries
 
 
 def check_number(number: int, *, of: str) -> int:
