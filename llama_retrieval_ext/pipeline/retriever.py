@@ -184,17 +184,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         reports any.
         """
         bound = Query.of(query)
-        top_k = bound.top_k or self.top_k
-        return stream(
-            lambda report: searched(self, bound, on_partial=_reporting_to(report, bound, top_k))
-        )
+        return stream(lambda report: searched(self, bound, on_partial=self._partial(report, bound)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         bound = Query.of(query)
-        top_k = bound.top_k or self.top_k
         return astream(
-            lambda report: asearched(self, bound, on_partial=_reporting_to(report, bound, top_k))
+            lambda report: asearched(self, bound, on_partial=self._partial(report, bound))
         )
 
     def retrieve_many(
@@ -282,11 +278,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
 
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """LlamaIndex's `aretrieve`, after a check that this is a query.
-
-        Raises:
-            ConfigurationError: It is neither text nor a ``QueryBundle``.
-        """
+        """`retrieve` without blocking the event loop."""
         Query.of(str_or_query_bundle)
         return await super().aretrieve(str_or_query_bundle)
 
@@ -305,6 +297,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
+
+    def _partial(self, report: Callable[[SearchResult], None], query: Query) -> OnPartial:
+        top_k = query.top_k or self.top_k
+        return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
@@ -398,9 +394,3 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
 
         return beside(other, self)
-
-
-def _reporting_to(
-    report: Callable[[SearchResult], None], query: Query, top_k: int | None
-) -> OnPartial:
-    return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))

@@ -1,7 +1,8 @@
 """`KnowledgeRetriever`: one entry to what rules conclude and what a vector search finds."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Self, TypeAlias, Unpack
 
@@ -113,7 +114,7 @@ class KnowledgeRetriever(Retriever):
         own = KnowledgePolicy() if policy is None else policy
         self.policy = of_type(own, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
-        self.owned: list[Callable[[], object]] = []
+        self.owned = ExitStack()
 
     @classmethod
     def from_storage(  # noqa: PLR0913 - what both sides are made of
@@ -146,14 +147,13 @@ class KnowledgeRetriever(Retriever):
         """
         if graph is None and rules is not None:
             raise ConfigurationError("rules need a graph: pass graph='graph:./dir'")
-        closers: list[Callable[[], object]] = []
-        try:
+        with ExitStack() as opened:
             if isinstance(store, str):
                 store = open_store(store, must_exist=True)
-                closers.append(store.close)
+                opened.callback(store.close)
             if isinstance(graph, str):
                 graph = open_graph(graph)
-                closers.append(graph.close)
+                opened.callback(graph.close)
             retriever = cls(
                 None if store is None else VectorRetriever(store, embed_model=embed_model),
                 None if graph is None else _rule_side(graph, rules),
@@ -161,18 +161,12 @@ class KnowledgeRetriever(Retriever):
                 policy=policy,
                 scope=scope,
             )
-        except BaseException:
-            for close in closers:
-                close()
-            raise
-        retriever.owned = closers
+            retriever.owned = opened.pop_all()
         return retriever
 
     def close(self) -> None:
         """Close what `from_storage` opened; a second call does nothing."""
-        closers, self.owned = self.owned, []
-        for close in closers:
-            close()
+        self.owned.close()
 
     async def aclose(self) -> None:
         """`close`, for ``async with`` and the like."""
@@ -250,11 +244,7 @@ class KnowledgeRetriever(Retriever):
         return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
 
     def retrieve_regulations(
-        self,
-        engineering_type: str | None,
-        processes: Sequence[str],
-        *,
-        scope: Scope | None = None,
+        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """Return what rules conclude for processes; nothing without a rule side.
 
@@ -266,23 +256,18 @@ class KnowledgeRetriever(Retriever):
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        only = self._only(RULE_SIDE)
-        response = only.search(
-            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
-        )
-        return response.regulations
+        only, text = self._only(RULE_SIDE), named(processes)
+        return only.search(
+            text, engineering_type=engineering_type, processes=processes, scope=scope
+        ).regulations
 
     async def aretrieve_regulations(
-        self,
-        engineering_type: str | None,
-        processes: Sequence[str],
-        *,
-        scope: Scope | None = None,
+        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """`retrieve_regulations` without blocking the event loop."""
-        only = self._only(RULE_SIDE)
+        only, text = self._only(RULE_SIDE), named(processes)
         response = await only.asearch(
-            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
+            text, engineering_type=engineering_type, processes=processes, scope=scope
         )
         return response.regulations
 
@@ -379,7 +364,7 @@ class KnowledgeRetriever(Retriever):
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """The same with fewer sides."""
         only = copy.copy(self)
-        only.owned = []
+        only.owned = ExitStack()
         only.legs = {side: leg for side, leg in self.legs.items() if side in sides}
         only.top_k = None
         if limit is not None:
