@@ -14,11 +14,12 @@ from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import search
+from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text: no boxes in a pipe or a log.
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (quickstart, ingest, search, list_, show, delete, info, copy, remove):
+for command in (quickstart, ingest, search, list_, show, delete, info, copy, remove, serve, mcp):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (("graph", graph_app), ("rules", rules_app)):
     app.add_typer(group, name=name)
