@@ -21,9 +21,7 @@ Keys = Annotated[
     ),
 ]
 Concurrency = Annotated[int, typer.Option(min=1, help="Requests that are worked on at once.")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.001, help="Most seconds for a request.")
-]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Most seconds for a request.")]
 
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters

@@ -15,8 +15,8 @@ import llama_retrieval_ext as ext
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
-from llama_retrieval_ext.serve.failures import Failure
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
+from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.page import search_page
 from llama_retrieval_ext.serve.search_routes import search_router
@@ -52,9 +52,7 @@ def build_app(
         docs_url=None,  # their pages load scripts from another host
         redoc_url=None,
     )
-    app.add_middleware(
-        Guard, limits=limits, keys=keys, scope=scope, open_paths=OPEN_PATHS
-    )
+    app.add_middleware(Guard, limits=limits, keys=keys, scope=scope, open_paths=OPEN_PATHS)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     # The guard has checked the key; this only says so in the documentation.
@@ -96,15 +94,15 @@ async def _invalid(_: Request, error: Exception) -> Response:
         list(error.errors()) if isinstance(error, RequestValidationError) else []
     )
     shown = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
-    return _answer(Failure(422, "bad_request", "; ".join(shown)))
+    return _answer(HttpError(422, "bad_request", "; ".join(shown)))
 
 
 async def _refused(_: Request, error: Exception) -> Response:
     """A path or method that is not there, or a body that is no JSON."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
-    return _answer(Failure(status, "not_found" if status == 404 else "bad_request", str(detail)))  # noqa: PLR2004 - HTTP
+    return _answer(HttpError(status, "not_found" if status == 404 else "bad_request", str(detail)))  # noqa: PLR2004 - HTTP
 
 
-def _answer(failure: Failure) -> Response:
+def _answer(failure: HttpError) -> Response:
     return as_json(failure.to_dict(), status=failure.status)

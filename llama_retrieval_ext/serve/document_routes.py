@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.serve.failures import Failure, failure_of
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest
 from llama_retrieval_ext.serve.service import Context, QueryScope, Service, as_json, body_scope
 
@@ -29,7 +29,7 @@ def document_router(service: Service) -> APIRouter:
         """Add documents, or replace them; the answer counts them and names those that failed."""
         most = service.limits.max_documents
         if len(body.documents) > most:
-            raise Failure(422, "too_many", f"this server takes at most {most} documents at once")
+            raise HttpError(422, "too_many", f"this server takes at most {most} documents at once")
         scope = body_scope(context, body.scope)
         documents = [
             Document(id_=each.id, text=each.text, metadata=dict(each.metadata))
@@ -39,7 +39,7 @@ def document_router(service: Service) -> APIRouter:
             context, lambda: kb.add(documents, scope=scope, show_progress=False)
         )
         context.notes |= {"documents": len(documents), "failures": len(report.failures)}
-        failures = {id_: failure_of(error).message for id_, error in report.failures.items()}
+        failures = {id_: http_error_of(error).message for id_, error in report.failures.items()}
         return as_json({**report.to_dict(), "failures": failures})
 
     @router.get("")
@@ -82,5 +82,5 @@ def _passage(node: BaseNode) -> dict[str, object]:
     }
 
 
-def _not_found() -> Failure:
-    return Failure(404, "not_found", "there is no such document in the scope of this key")
+def _not_found() -> HttpError:
+    return HttpError(404, "not_found", "there is no such document in the scope of this key")

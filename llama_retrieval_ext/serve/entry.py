@@ -57,7 +57,7 @@ def create_app(
 
 
 @checked_call
-def serve_http(  # noqa: PLR0913 - what a server is
+def serve_http(
     kb: KnowledgeBase,
     *,
     host: str = "127.0.0.1",
@@ -169,7 +169,9 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
     server = create_mcp_server(kb, scope=scope, about=about, rules=rules, limits=limits)
     if address is None:
         if keys is not None:
-            raise ConfigurationError("keys are for HTTP; over stdio there is one client: add --http")
+            raise ConfigurationError(
+                "keys are for HTTP; over stdio there is one client: add --http"
+            )
         server.run("stdio")
         return
     from llama_retrieval_ext.serve.mcp_server import mcp_app  # noqa: PLC0415 - an extra

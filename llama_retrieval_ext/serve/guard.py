@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve.failures import Failure, failure_of
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.keys import ApiKeys, Caller
 
 # ASGI's own types: values are strings, bytes, numbers, lists.
@@ -149,7 +149,7 @@ class Guard:
                 await self._app(scope, body, response)
         except Exception as error:  # noqa: BLE001 - logged, and answered without its content
             response.error = error
-            await response.fail(failure_of(error))
+            await response.fail(http_error_of(error))
         finally:
             if scope["path"] not in self._open_paths:
                 _record(scope, response, context, 1e3 * (time.monotonic() - start))
@@ -159,10 +159,10 @@ class Guard:
             return self._local
         match = _BEARER.fullmatch(_header(scope, "Authorization"))
         if match is None:
-            raise Failure(401, "missing_key", "send 'Authorization: Bearer KEY' with an API key")
+            raise HttpError(401, "missing_key", "send 'Authorization: Bearer KEY' with an API key")
         caller = self._keys.caller(match[1])
         if caller is None:
-            raise Failure(401, "wrong_key", "this API key is not known here")
+            raise HttpError(401, "wrong_key", "this API key is not known here")
         return caller
 
     def _seconds(self, scope: Message) -> float:
@@ -173,13 +173,13 @@ class Guard:
             return min(check_seconds(float(value), DEADLINE_HEADER), self._limits.timeout_s)
         except (ValueError, ConfigurationError) as error:
             message = f"{DEADLINE_HEADER} must be a number of seconds above 0, got {value[:50]!r}"
-            raise Failure(422, "bad_deadline", message) from error
+            raise HttpError(422, "bad_deadline", message) from error
 
     @asynccontextmanager
     async def _turn(self, context: RequestContext) -> AsyncIterator[None]:
         """Wait for a turn within the deadline; refuse where too many wait."""
         if self._n_pending >= self._limits.concurrency + self._limits.max_waiting:
-            raise Failure(503, "busy", "too many requests are waiting; try again later")
+            raise HttpError(503, "busy", "too many requests are waiting; try again later")
         self._n_pending += 1
         try:
             async with asyncio.timeout(context.left_s):
@@ -210,7 +210,7 @@ class _Response:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def fail(self, failure: Failure) -> None:
+    async def fail(self, failure: HttpError) -> None:
         if self.status:  # the response has begun; who reads it sees that it ends early
             return
         body = json.dumps(failure.to_dict()).encode()
@@ -231,7 +231,7 @@ async def _body(scope: Message, receive: Receive, most: int, context: RequestCon
         async with asyncio.timeout(context.left_s):
             message = await receive()
         if message["type"] != "http.request":
-            raise Failure(400, "incomplete", "the connection ended before the body did")
+            raise HttpError(400, "incomplete", "the connection ended before the body did")
         parts.append(message.get("body", b""))
         size, more = size + len(parts[-1]), message.get("more_body", False)
         if size > most:
@@ -244,8 +244,8 @@ async def _body(scope: Message, receive: Receive, most: int, context: RequestCon
     return replay
 
 
-def _too_large(most: int) -> Failure:
-    return Failure(413, "too_large", f"the body has more than {most:,} bytes, the limit")
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, "too_large", f"the body has more than {most:,} bytes, the limit")
 
 
 def _check_local(scope: Message) -> None:
@@ -262,7 +262,7 @@ def _check_local(scope: Message) -> None:
     origin = _header(scope, "Origin").removeprefix("http://")
     names = (_header(scope, "Host"), *([origin] if origin else []))
     if not is_local or not all(map(_LOOPBACK.fullmatch, names)):
-        raise Failure(403, "not_local", "without API keys only this machine is answered")
+        raise HttpError(403, "not_local", "without API keys only this machine is answered")
 
 
 def _header(scope: Message, name: str) -> str:

@@ -2,17 +2,19 @@
 
 import hmac
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import yaml
 
-from llama_retrieval_ext.checks import nearest, of_type
+from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
 from llama_retrieval_ext.query import Scope, check_scope
+
+T = TypeVar("T")
 
 _ENV: Final = "env:"
 _FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
@@ -73,8 +75,8 @@ class ApiKey:
 class ApiKeys:
     """The keys that a server accepts, and the scope of each.
 
-    A file of keys is YAML or JSON: a list of keys under ``keys``. Each has a ``name``; its secret as
-    ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
+    A file of keys is YAML or JSON: a list of keys under ``keys``. Each has a ``name``; its secret
+    as ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
     ``key`` itself; its scope as ``tenant_id`` and ``kb_ids``, or ``everything: true``; and
     ``write: true`` if it may add and delete documents.
 
@@ -194,13 +196,13 @@ def _key(content: object, where: str) -> ApiKey:
             near = nearest(str(name), _FIELDS)
             advice = f"write {near!r}" if near else f"there are {', '.join(_FIELDS)}"
             raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
-    name = of_type(content.get("name"), str, f"name of {where}")
-    may_write = of_type(content.get("write", False), bool, f"write of {where}")
+    name = _typed(content.get("name"), str, f"name of {where}")
+    may_write = _typed(content.get("write", False), bool, f"write of {where}")
     return ApiKey(Caller(name, _scope(content, where), may_write), _secret(content, where))
 
 
 def _scope(content: Mapping[str, object], where: str) -> Scope | None:
-    everything = of_type(content.get("everything", False), bool, f"everything of {where}")
+    everything = _typed(content.get("everything", False), bool, f"everything of {where}")
     tenant_id, kb_ids = content.get("tenant_id"), content.get("kb_ids")
     if everything != (tenant_id is None and not kb_ids):
         raise ConfigurationError(
@@ -208,16 +210,15 @@ def _scope(content: Mapping[str, object], where: str) -> Scope | None:
         )
     if everything:
         return None
-    return Scope(_optional_text(tenant_id, where), list(_texts(kb_ids, where)))
+    tenant = None if tenant_id is None else _typed(tenant_id, str, f"tenant_id of {where}")
+    listed = _typed([] if kb_ids is None else kb_ids, list, f"kb_ids of {where}")
+    return Scope(tenant, [_typed(each, str, f"each of kb_ids of {where}") for each in listed])
 
 
-def _optional_text(value: object, where: str) -> str | None:
-    return None if value is None else of_type(value, str, f"tenant_id of {where}")
-
-
-def _texts(values: object, where: str) -> Iterable[str]:
-    listed = of_type([] if values is None else values, list, f"kb_ids of {where}")
-    return (of_type(each, str, f"kb_ids of {where}") for each in listed)
+def _typed(value: object, kind: type[T], what: str) -> T:
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}")
+    return value
 
 
 def _secret(content: Mapping[str, object], where: str) -> bytes:

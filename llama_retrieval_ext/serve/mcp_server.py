@@ -7,8 +7,8 @@ import llama_retrieval_ext as ext
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 from llama_retrieval_ext.retrievers.kg_rule import Rules
-from llama_retrieval_ext.serve.failures import Failure
 from llama_retrieval_ext.serve.guard import CONTEXT, App, Guard, Message, Receive, Send, ServeLimits
+from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.mcp_tools import Bound, search_tools
 
@@ -53,9 +53,9 @@ def mcp_app(
     )
 
     async def reached(request: Message, receive: Receive, send: Send) -> None:
-        if request["type"] == "http":
-            if not request["state"][CONTEXT].caller.reaches(scope):
-                raise Failure(403, "out_of_scope", "this API key does not reach what is served")
+        is_http = request["type"] == "http"
+        if is_http and not request["state"][CONTEXT].caller.reaches(scope):
+            raise HttpError(403, "out_of_scope", "this API key does not reach what is served")
         await app(request, receive, send)
 
     return Guard(reached, limits=limits, keys=keys, scope=None)

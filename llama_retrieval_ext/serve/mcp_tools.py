@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.serve.failures import failure_of
 from llama_retrieval_ext.serve.guard import ServeLimits
+from llama_retrieval_ext.serve.http_errors import http_error_of
 from llama_retrieval_ext.serve.requests import Comparison, Mode
 
 P = ParamSpec("P")
@@ -128,7 +128,7 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
         try:
             return await tool(*args, **kwargs)
         except (RetrievalExtError, TimeoutError) as error:
-            raise ToolError(failure_of(error).message) from error
+            raise ToolError(http_error_of(error).message) from error
 
     return wrapped
 

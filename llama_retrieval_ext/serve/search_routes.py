@@ -11,8 +11,8 @@ from llama_retrieval_ext.display.explanation import explanation_html
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.serve.failures import Failure, failure_of
 from llama_retrieval_ext.serve.guard import RequestContext
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import SearchRequest
 from llama_retrieval_ext.serve.service import Context, QueryScope, Service, as_json, body_scope
 from llama_retrieval_ext.stages.selection import Collapse
@@ -66,9 +66,7 @@ def search_router(service: Service) -> APIRouter:
     async def stream(body: SearchRequest, context: Context) -> Response:
         """Return the ranking after each leg, as server-sent events, and last the whole answer."""
         retriever, query = _prepare(service, body, context)
-        return StreamingResponse(
-            _events(retriever, query, context), media_type="text/event-stream"
-        )
+        return StreamingResponse(_events(retriever, query, context), media_type="text/event-stream")
 
     @router.post(
         "/explain",
@@ -105,7 +103,7 @@ def _prepare(
     """The retriever and the query of a request; what is wrong with it is raised here."""
     if body.top_k > service.limits.max_top_k:
         message = f"top_k is {body.top_k}; this server gives at most {service.limits.max_top_k}"
-        raise Failure(422, "too_many", message)
+        raise HttpError(422, "too_many", message)
     query = Query(
         body.query,
         filters=None if body.filters is None else body.filters.to_filters(),
@@ -140,7 +138,7 @@ async def _events(
                 _note(context, result)
                 yield _event("result", _answer(result))
     except Exception as error:  # noqa: BLE001 - the status is sent: the error is an event
-        failure = failure_of(error)
+        failure = http_error_of(error)
         context.notes |= {"stream_status": failure.status, "error": type(error).__name__}
         yield _event("error", failure.to_dict())
 

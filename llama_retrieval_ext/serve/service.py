@@ -11,8 +11,8 @@ from pydantic_core import to_json
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve.failures import Failure
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
+from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.requests import RequestedScope
 
 T = TypeVar("T")
@@ -45,12 +45,12 @@ class Service:
         """Return the result of a write in a thread, which goes on when nobody waits any more.
 
         Raises:
-            Failure: The key may only read, the server is stopping, or the deadline ran out.
+            HttpError: The key may only read, the server is stopping, or the deadline ran out.
         """
         if not context.caller.may_write:
-            raise Failure(403, "read_only", "this API key may only read")
+            raise HttpError(403, "read_only", "this API key may only read")
         if self._is_stopping:
-            raise Failure(503, "unavailable", "the server is stopping")
+            raise HttpError(503, "unavailable", "the server is stopping")
         task = asyncio.ensure_future(asyncio.to_thread(function))
         self._writes.add(task)
         task.add_done_callback(self._written)
@@ -60,7 +60,7 @@ class Service:
             if task.done():  # an error of the write itself
                 raise
             message = "the deadline ran out; the write goes on"
-            raise Failure(504, "deadline_exceeded", message) from error
+            raise HttpError(504, "deadline_exceeded", message) from error
 
     def _written(self, task: asyncio.Task[object]) -> None:
         self._writes.discard(task)
@@ -97,7 +97,7 @@ def as_json(value: object, *, status: int = 200) -> Response:
 def _context(request: Request) -> RequestContext:
     context = getattr(request.state, CONTEXT, None)
     if not isinstance(context, RequestContext):  # the guard is not there: answer nothing
-        raise Failure(401, "missing_key", "this request was not authenticated")
+        raise HttpError(401, "missing_key", "this request was not authenticated")
     return context
 
 

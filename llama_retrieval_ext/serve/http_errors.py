@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
 _RETRY: Final = 503
 
 
-class Failure(RetrievalExtError):
+class HttpError(RetrievalExtError):
     """An answer that is an error.
 
     Args:
@@ -69,17 +69,17 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
 )
 
 
-def failure_of(error: Exception) -> Failure:
+def http_error_of(error: Exception) -> HttpError:
     """Return what a caller gets to know of an error.
 
     Examples:
-        >>> failure_of(ScopeError("Scope('acme') and Scope('globex') have nothing in common"))
-        Failure('this API key does not reach the scope that was named')
+        >>> http_error_of(ScopeError("Scope('acme') and Scope('globex') have nothing in common"))
+        HttpError('this API key does not reach the scope that was named')
 
     """
-    if isinstance(error, Failure):
+    if isinstance(error, HttpError):
         return error
     for kind, status, name, message in _KINDS:
         if isinstance(error, kind):
-            return Failure(status, name, str(error) if message is None else message)
-    return Failure(500, "internal", "the request failed; the log has its id")
+            return HttpError(status, name, str(error) if message is None else message)
+    return HttpError(500, "internal", "the request failed; the log has its id")
