@@ -27,6 +27,7 @@ PAGES = [
     *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("README.md")),
 ]
 PACKAGES = (
+    "config",
     "embeddings",
     "display",
     "execution",

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-    from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
     from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 
 
@@ -15,8 +14,7 @@ __all__ = ["Call", "CircuitBreaker", "Leg", "Outcome", "Plan", "Task", "Together
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.execution.circuit_breaker": ("CircuitBreaker",),
-        "llama_retrieval_ext.execution.legs": ("Leg",),
+        "llama_retrieval_ext.execution.legs": ("CircuitBreaker", "Leg"),
         "llama_retrieval_ext.execution.plan": ("Call", "Outcome", "Plan", "Task", "Together"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

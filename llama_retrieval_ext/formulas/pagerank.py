@@ -39,7 +39,9 @@ def transition_matrix(
         [0.0, 0.75, 0.25]
 
     """
-    rows, columns = np.asarray(targets, dtype=np.intp), np.asarray(sources, dtype=np.intp)
+    # Half the memory that a step goes through, where the numbers fit.
+    index = np.int32 if max(size, np.size(sources)) < 2**31 else np.int64
+    rows, columns = np.asarray(targets, dtype=index), np.asarray(sources, dtype=index)
     values = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
     if not len(rows) == len(columns) == len(values):
         raise ConfigurationError(

@@ -1,6 +1,8 @@
 """`Adjacency`: nodes and edges of one partition in memory, for traversal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -138,6 +140,39 @@ class Adjacency:
                     ordered.pop(node_id, None)
 
 
+def neighbours_in(
+    views: Sequence[Adjacency], frontier: Sequence[str], hop: Hop
+) -> dict[str, list[Edge]]:
+    """Return the edges that a hop follows, by node, in several partitions; the first's count."""
+    if len(views) == 1:
+        return views[0].neighbours(frontier, hop)
+    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
+    for view in reversed(views):
+        for id_, edges in view.neighbours(frontier, hop).items():
+            found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
+    return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
+
+
+def edges_between(views: Sequence[Adjacency], ids: Sequence[str]) -> list[Edge]:
+    """Return the edges with both ends among the ids, ordered by their identity."""
+    ends = set(ids)
+    found = neighbours_in(views, sorted(ends), Hop(Direction.OUT))
+    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
+    return [edges[id_] for id_ in sorted(edges)]
+
+
+def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
+    """Return name and id of every entity, one pair an alias, sorted."""
+    return sorted(
+        {
+            (name, id_)
+            for view in views
+            for id_, entry in list(view.nodes.items())
+            for name in entry.names
+        }
+    )
+
+
 def load_edges(
     rows: Iterable[tuple[int, str, int, float, str | None]],
     ids: Sequence[str],
@@ -170,3 +205,20 @@ def load_edges(
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
             views[node].load(ids[node], ordered[start:stop], direction)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Make objects without the garbage collector, and then make all of them old."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Both together make everything old without looking at it: a million new objects would
+        # otherwise be gone through at once.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

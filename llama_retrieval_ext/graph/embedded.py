@@ -1,8 +1,7 @@
 """`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
 
-import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -10,11 +9,18 @@ from typing import Final, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry, load_edges
+from llama_retrieval_ext.graph.adjacency import (
+    Adjacency,
+    NodeEntry,
+    edges_between,
+    load_edges,
+    names_in,
+    neighbours_in,
+    no_collection,
+)
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import (
     Contents,
-    Direction,
     Edge,
     GraphNode,
     Hop,
@@ -58,6 +64,8 @@ class EmbeddedGraph:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = str(directory)
+        resolved = MEMORY if self.directory == MEMORY else Path(directory).expanduser().resolve()
+        self.url = f"graph:{resolved}"
         self._lock = RLock()
         self._guard: DirectoryLock | None = None
         self._rows: GraphRows | None = None
@@ -98,7 +106,7 @@ class EmbeddedGraph:
                 found = self._partitions.get(partition)
                 return [] if found is None else [found]
         visible = self._visible(scope)
-        return [visible[partition] for partition in sorted(visible, key=_order)]
+        return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
         """Return a node of a view.
@@ -118,11 +126,11 @@ class EmbeddedGraph:
         self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
-        return immediate(lambda: _neighbours(frontier, hop, self.views(scope)))
+        return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
 
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
-        return immediate(lambda: _between(ids, self.views(scope)))
+        return immediate(lambda: edges_between(self.views(scope), ids))
 
     def edges(self, *, scope: Scope | None) -> Iterator[Edge]:
         """Return every visible edge."""
@@ -135,7 +143,7 @@ class EmbeddedGraph:
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair an alias, sorted."""
-        return Call(lambda: _names(self.views(scope)))
+        return Call(lambda: names_in(self.views(scope)))
 
     # Writing
 
@@ -153,20 +161,28 @@ class EmbeddedGraph:
         source_of: Callable[[GraphNode | Edge], str | None],
     ) -> None:
         """Write nodes and edges, each with a source of its own."""
-        with self._writing() as rows:
-            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-            for node in nodes:
-                batch.add_node(node, source_of(node))
-            for edge in edges:
-                batch.add_edge(edge, source_of(edge))
-            with rows.transaction():
-                for partition, key in batch.partitions.items():
-                    rows.add_partition(key, partition)
-                rows.put_nodes(batch.node_rows())
-                rows.put_edges(batch.edges.values())
-                rows.support(batch.node_sources, batch.edge_sources)
-            self._next_key = batch.next_key
-            self._apply(batch)
+        self._write(
+            ((source_of(node), node) for node in nodes), ((source_of(edge), edge) for edge in edges)
+        )
+
+    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+        """Write what documents say in place of what each has said before, in one transaction."""
+        return Call(
+            lambda: self._write(
+                ((source, node) for source, own in said.items() for node in own.nodes),
+                ((source, edge) for source, own in said.items() for edge in own.edges),
+                replaced=list(said),
+            )
+        )
+
+    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document supports, in every partition, with embeddings."""
+
+        def function() -> dict[str, Contents]:
+            with self._lock:
+                return self._open_rows().said_by(sources)
+
+        return Call(function)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Withdraw what documents said: rows that no other source supports are removed."""
@@ -203,6 +219,11 @@ class EmbeddedGraph:
             )
         )
 
+    def compact(self) -> int:
+        """Free the disk space of deleted rows; return how many bytes."""
+        with self._lock:
+            return self._open_rows().compact()
+
     def close(self) -> None:
         """Let go of the directory; a second call does nothing."""
         with self._lock:
@@ -238,7 +259,7 @@ class EmbeddedGraph:
         partitions = dict(rows.partitions())
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
-        with _no_collection():
+        with no_collection():
             self._next_key = rows.last_key() + 1
             # Lists by key: a dictionary of a million keys is all over memory.
             ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
@@ -262,6 +283,33 @@ class EmbeddedGraph:
         with self._lock:
             yield self._open_rows()
             self.version += 1
+
+    def _write(
+        self,
+        nodes: Iterable[tuple[str | None, GraphNode]],
+        edges: Iterable[tuple[str | None, Edge]],
+        *,
+        replaced: Sequence[str] = (),
+    ) -> None:
+        with self._writing() as rows:
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+            for source, node in nodes:
+                batch.add_node(node, source)
+            for source, edge in edges:
+                batch.add_edge(edge, source)
+            with rows.transaction():
+                touched = rows.withdraw(replaced, list(self._partition_keys.values()))
+                for partition, key in batch.partitions.items():
+                    rows.add_partition(key, partition)
+                rows.put_nodes(batch.node_rows())
+                rows.put_edges(batch.edges.values())
+                rows.support(batch.node_sources, batch.edge_sources)
+                doomed = rows.unsupported(touched)
+                remove = self._remove(rows, doomed, self._visible(None)) if doomed else None
+            self._next_key = batch.next_key
+            self._apply(batch)
+            if remove is not None:
+                remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         entries: dict[str, NodeEntry] = {}
@@ -359,53 +407,3 @@ class EmbeddedGraph:
                 view.drop_nodes(gone)
 
         return apply
-
-
-def _order(partition: Partition) -> tuple[str, str]:
-    return partition.order
-
-
-def _neighbours(
-    frontier: Sequence[str], hop: Hop, views: Sequence[Adjacency]
-) -> dict[str, list[Edge]]:
-    if len(views) == 1:
-        return views[0].neighbours(frontier, hop)
-    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
-    for view in reversed(views):  # of edges that several partitions have, the first's counts
-        for id_, edges in view.neighbours(frontier, hop).items():
-            found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
-    return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
-
-
-def _between(ids: Sequence[str], views: Sequence[Adjacency]) -> list[Edge]:
-    ends = set(ids)
-    found = _neighbours(sorted(ends), Hop(Direction.OUT), views)
-    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
-    return [edges[id_] for id_ in sorted(edges)]
-
-
-def _names(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
-    return sorted(
-        {
-            (name, id_)
-            for view in views
-            for id_, entry in list(view.nodes.items())
-            for name in entry.names
-        }
-    )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()

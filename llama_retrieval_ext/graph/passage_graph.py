@@ -14,8 +14,10 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.expansion import Path
-from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks, phrases_of
-from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, phrases, words
+from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks
+from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
+from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.graph.text_evidence import TextEvidence
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -64,6 +66,7 @@ class PassageGraph:
         nodes: Every node that the scope sees.
         edges: Every edge that it sees.
         links: Which evidence counts.
+        evidence: What the passages said before, brought up to date here; None to begin anew.
 
     Attributes:
         ids: Of the passages.
@@ -73,23 +76,29 @@ class PassageGraph:
     """
 
     def __init__(
-        self, nodes: Iterable[GraphNode], edges: Iterable[Edge], links: PassageLinks
+        self,
+        nodes: Iterable[GraphNode],
+        edges: Iterable[Edge],
+        links: PassageLinks,
+        *,
+        evidence: TextEvidence | None = None,
     ) -> None:
+        evidence = TextEvidence(links) if evidence is None else evidence
         nodes = list(nodes)
-        passages = sorted((node for node in nodes if node.is_passage), key=lambda node: node.id)
-        self.ids = [node.id for node in passages]
+        evidence.update(node for node in nodes if node.is_passage)
+        passages = [evidence.passages[id_] for id_ in sorted(evidence.passages)]
+        self.ids = [passage.node.id for passage in passages]
         self.place_of = {id_: place for place, id_ in enumerate(self.ids)}
-        self._properties = [node.properties for node in passages]
+        self._properties = [passage.node.properties for passage in passages]
         self._allowed: dict[str, Mask] = {}
-        self._titles = [links.titles_of(node.properties) for node in passages]
-        texts = [words(node.text or "") for node in passages]
-        self._by_title = TitleLinks(passages, self._titles, texts if links.titles else ())
-        found = phrases_of(passages, self._titles, texts) if links.phrases else []
+        self._titles = [passage.titles for passage in passages]
+        self._by_title = TitleLinks(evidence, self.place_of)
         entities = (n for n in nodes if not n.is_passage and n.label != DOCUMENT_LABEL)
-        self._by_term = TermLinks(passages, found, entities if links.entities else (), edges)
+        counted = entities if links.entities else ()
+        self._by_term = TermLinks(evidence, self.place_of, counted, edges)
         self.terms = self._by_term.terms
         self._make_matrix()
-        self.size_bytes = self._size()
+        self.size_bytes = self._size(sum(len(passage.text) for passage in passages))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -117,27 +126,32 @@ class PassageGraph:
         return self._by_term.rarity[node - len(self)]
 
     def named_titles(self, query: str) -> dict[int, float]:
-        """Return the passages whose title a query names, with the title's rarity in (0, 1]."""
+        """Return the passages whose title a query names, each with its share of the title's rarity.
+
+        Shares are in (0, 1]: a title that several passages have tells less about each of them.
+        """
         text, capitals = words(query), _capitals(query)
+        titles = self._by_title
         named: dict[int, float] = {}
         size = max(len(self), 2)
-        for match in self._by_title.names.find(text):
-            rarity = log(size / max(1, self._by_title.named_by[match.place])) / log(size)
-            is_common = bool(capitals) and capitals.isdisjoint(text[match.start : match.end])
+        for match in titles.names.find(text, titles.titled):
+            rarity = log(size / max(1, titles.named_by[match.name])) / log(size)
+            is_common = bool(capitals) and capitals.isdisjoint(match.name.split())
             weight = max(rarity, 0.0) ** 3 * (_COMMON if is_common else 1.0)
-            for passage in self._by_title.titled[match.place]:
-                named[passage] = max(named.get(passage, 0.0), weight)
+            bearers = titles.titled[match.name]
+            for passage in bearers:
+                named[passage] = max(named.get(passage, 0.0), weight / len(bearers))
         return {passage: weight for passage, weight in named.items() if weight > 0}
 
     def named_terms(self, query: str) -> dict[int, float]:
         """Return the nodes of phrases and entities that a query names, with their rarity."""
         text, capitals = words(query), _capitals(query)
-        known, terms = self._by_term.phrase_names, set(self._by_term.named(text))
-        terms.update(place for p in phrases(query) if (place := known.get(p)) is not None)
-        for match in known.find(text):
-            has_capitals = not capitals or not capitals.isdisjoint(text[match.start : match.end])
-            if match.end - match.start > 1 and has_capitals:
-                terms.add(match.place)
+        known, terms = self._by_term.phrases, set(self._by_term.named(text))
+        terms.update(known[phrase] for phrase in phrases(query) if phrase in known)
+        for match in self._by_term.phrase_names.find(text):
+            own = match.name.split()
+            if len(own) > 1 and not (capitals and capitals.isdisjoint(own)):
+                terms.add(known[match.name])
         return {len(self) + term: self._by_term.rarity[term] for term in sorted(terms)}
 
     def entity(self, entity_id: str) -> int | None:
@@ -230,7 +244,8 @@ class PassageGraph:
         both = {*self._forward, *by_term.linked}
         links = np.array(sorted(both | {pair[::-1] for pair in both}), dtype=np.intp).reshape(-1, 2)
         said = np.array(list(by_term.said), dtype=np.intp).reshape(-1, 2)
-        strength = np.fromiter(by_term.said.values(), float, len(said))
+        order = np.lexsort((said[:, 1], said[:, 0]))  # sums must not depend on the order of sets
+        said, strength = said[order], np.fromiter(by_term.said.values(), float, len(said))[order]
         related = np.array(list(by_term.related), dtype=np.intp).reshape(-1, 2) + size
         relation = np.fromiter(by_term.related.values(), float, len(related))
         weights = strength * np.array([*by_term.rarity, 0.0])[said[:, 1]]
@@ -282,21 +297,21 @@ class PassageGraph:
             return self.transitions
         return _with_data(self.transitions, data)  # pyright: ignore[reportArgumentType]
 
-    def _factor(self, link: int, weights: dict[int, float]) -> float:
+    def _factor(self, link: int, weights: dict[str, float]) -> float:
         number = self._forward.get((int(self._links[link, 0]), int(self._links[link, 1])))
         if number is None:
             return 1.0
         context = self._by_title.mentions[number].context
         return 1.0 + _CONTEXT * sum(w for each, w in weights.items() if each in context)
 
-    def _size(self) -> int:
+    def _size(self, text_bytes: int) -> int:
         matrix, mentions = self.transitions, self._by_title.mentions
         arrays = (matrix.data, matrix.indices, matrix.indptr, self._positions, self._links)
         stems = sum(len(mention.context) for mention in mentions)
         properties = sum(len(own) for own in self._properties)
         pairs = len(self._by_term.said) + len(self._by_term.related)
         objects = 300 * (len(mentions) + self.node_count) + 40 * stems + 100 * (properties + pairs)
-        return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects
+        return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects + 2 * text_bytes
 
 
 def _with_data(matrix: csr_array, data: Floats) -> csr_array:
@@ -305,4 +320,4 @@ def _with_data(matrix: csr_array, data: Floats) -> csr_array:
 
 def _capitals(query: str) -> set[str]:
     """The words that stand in capitals where no sentence begins."""
-    return {word for phrase in phrases(query) for word in phrase}
+    return {word for phrase in phrases(query) for word in phrase.split()}

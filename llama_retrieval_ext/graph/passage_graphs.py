@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from threading import Lock
+from typing import NamedTuple
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -10,15 +11,24 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.graph.text_evidence import TextEvidence
 from llama_retrieval_ext.query import Scope
+
+
+class _Derived(NamedTuple):
+    """What was derived for a scope, from which version of the graph."""
+
+    version: int
+    graph: PassageGraph
+    evidence: TextEvidence
 
 
 class PassageGraphs:
     """A graph, and what links the passages that each scope sees in it.
 
-    The first query of a scope derives the links, and so does the first after the graph was written
-    to through this object; the others find them in memory. What others write to a shared graph, or
-    to a LlamaIndex store of another kind, is seen after `refresh`.
+    The first query of a scope derives the links; the first after the graph was written to through
+    this object brings them up to date, by what changed; the others find them in memory. What others
+    write to a shared graph, or to a LlamaIndex store of another kind, is seen after `refresh`.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
@@ -35,7 +45,7 @@ class PassageGraphs:
         self.backend: GraphBackend = graph_of(graph)
         self.links = PassageLinks() if links is None else of_type(links, PassageLinks, "links")
         self.max_bytes = check_count(max_bytes, "max_bytes")
-        self._kept: OrderedDict[Scope | None, tuple[int, PassageGraph]] = OrderedDict()
+        self._kept: OrderedDict[Scope | None, _Derived] = OrderedDict()
         self._lock = Lock()
         self._building: dict[Scope | None, Lock] = {}
 
@@ -69,30 +79,39 @@ class PassageGraphs:
         with building:  # others that ask for this scope wait for the one that derives it
             found = self._find(scope)
             if found is None:
-                version = self.backend.version
-                nodes, edges = self.backend.contents(scope=scope).function()
-                found = PassageGraph(nodes, edges, self.links)
-                self._keep(scope, version, found)
+                found = self._derive(scope)
         with self._lock:
             self._building.pop(scope, None)
         return found
 
+    def _derive(self, scope: Scope | None) -> PassageGraph:
+        with self._lock:
+            # Nobody else has the evidence while it is brought up to date; an error loses it.
+            before = self._kept.pop(scope, None)
+        evidence = TextEvidence(self.links) if before is None else before.evidence
+        version = self.backend.version
+        nodes, edges = self.backend.contents(scope=scope).function()
+        graph = PassageGraph(nodes, edges, self.links, evidence=evidence)
+        self._keep(scope, _Derived(version, graph, evidence))
+        return graph
+
     def _find(self, scope: Scope | None) -> PassageGraph | None:
         with self._lock:
-            version, found = self._kept.get(scope, (None, None))
-            if found is None or version != self.backend.version:
+            found = self._kept.get(scope)
+            if found is None or found.version != self.backend.version:
                 return None
             self._kept.move_to_end(scope)
-            return found
+            return found.graph
 
-    def _keep(self, scope: Scope | None, version: int, graph: PassageGraph) -> None:
+    def _keep(self, scope: Scope | None, derived: _Derived) -> None:
+        graph = derived.graph
         if graph.size_bytes > self.max_bytes:
             raise ConfigurationError(
                 f"the links of {len(graph)} passages take about {graph.size_bytes} bytes, more "
                 f"than max_bytes={self.max_bytes}; allow more, or narrow the scope"
             )
         with self._lock:
-            self._kept[scope] = (version, graph)
+            self._kept[scope] = derived
             self._kept.move_to_end(scope)
-            while sum(each.size_bytes for _, each in self._kept.values()) > self.max_bytes:
+            while sum(each.graph.size_bytes for each in self._kept.values()) > self.max_bytes:
                 self._kept.popitem(last=False)

@@ -14,13 +14,14 @@ from llama_retrieval_ext.query import Query
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 
 # Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
-# query names so much, times its rarity; and this share of all for terms that the query names.
+# query names so much, times its rarity and the seed's score (a common word may be a title); and
+# this share of all for terms that the query names.
 _SEED_POWER: Final = 3
 _TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
 _DAMPING: Final = 0.55
 _STEPS: Final = 15
-# What a passage has of similarity that has none.
+# What a passage has of similarity, or of the seed's score, that has none.
 _LEAST: Final = 0.05
 
 
@@ -101,7 +102,7 @@ class SeededWalk:
             else:
                 mass[place] = strength**_SEED_POWER
         for place, rarity in self.titles.items():
-            mass[place] += _TITLE_MASS * rarity
+            mass[place] += _TITLE_MASS * rarity * self.strength.get(graph.ids[place], _LEAST)
         total = float(mass.sum()) + sum(outside.values())
         terms = sum(self.terms.values())
         share = (_TERM_SHARE if total else 1.0) if terms else 0.0

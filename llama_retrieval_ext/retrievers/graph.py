@@ -1,7 +1,8 @@
 """`GraphRetriever`: passages that a graph links to what a query names or a search found."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -39,6 +40,13 @@ from llama_retrieval_ext.stores.open import Storage, source_of
 T = TypeVar("T")
 
 _DECAY: Final = 0.7
+
+
+class Hops(TypedDict, total=False):
+    """How far entity search goes; see `GraphRetriever`."""
+
+    enable_multi_hop: bool
+    max_hops: int
 
 
 class GraphRetriever(Retriever):
@@ -142,6 +150,27 @@ class GraphRetriever(Retriever):
         self.max_entities = check_count(max_entities, "max_entities")
         self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
         self.candidates = check_top_k(candidates)
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        hops = {"enable_multi_hop": self.enable_multi_hop, "max_hops": self.max_hops}
+        return {**super()._current_arguments(), **hops, "seed": self.seed}
+
+    def by_entities(self, **hops: Unpack["Hops"]) -> Self:
+        """Return a copy that is entity search, whatever the seed.
+
+        Args:
+            hops: ``enable_multi_hop`` and ``max_hops``, where they are to differ.
+
+        Raises:
+            ConfigurationError: A value is out of range.
+        """
+        changed = copy.copy(self)
+        changed.seed = None
+        changed.linker = self.linker or EntityLinker(self.graphs.backend)
+        enable = hops.get("enable_multi_hop", self.enable_multi_hop)
+        changed.enable_multi_hop = of_type(enable, bool, "enable_multi_hop")
+        changed.max_hops = check_count(hops.get("max_hops", self.max_hops), "max_hops")
+        return changed
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

@@ -9,9 +9,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import call, note_legs, step
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.context import call, note_legs, recording, step
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
@@ -30,7 +29,6 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
     EngineQuery,
     KeywordQuery,
     ScoredId,
@@ -40,7 +38,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.stores.prefetch import search_hybrid
+from llama_retrieval_ext.stores.search import search_hybrid
 
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
@@ -223,23 +221,27 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit] | None]:
         """The hits from one request; None where there is no such request."""
         rankings: dict[str, Sequence[ScoredId]] = {}
-        top: list[FusedId] = []
 
-        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
+        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
-            top[:] = self._top(rankings, query)
-            return [each.node_id for each in top]
+            fusion = self._fitting(rankings, query)
+            return fusion.fuse_ids(
+                rankings, weights=self.weights, top_k=query.top_k, with_ties=True
+            )
 
         best = yield from search_hybrid(
-            self.backend, vector, keyword, choose, top_k=query.top_k or 1
+            self.backend,
+            vector,
+            keyword,
+            choose,
+            top_k=query.top_k or 1,
+            by_key=not self.fusion.reads_ids and recording() is None,
         )
         if best is None:
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        scores = {each.node_id: each.score for each in top}
-        fused = [each.rescored(scores[each.node_id]) for each in best]
-        return self._hits(top, fused, query)
+        return self._gated(best, query)
 
     @property
     def _embeds(self) -> bool:
@@ -255,18 +257,6 @@ class HybridRetriever(StoreRetriever):
         if self.weights["keyword"] > 0:
             searches.append(KeywordQuery(query.query_str, search))
         return searches
-
-    def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
-        fusion = self._fitting(rankings, query)
-        return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
-
-    def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
-        """The hits in scope, with the contributions of the legs; ``best`` has the fused scores."""
-        hits = self._gated(best, query)
-        contributions = {each.node_id: each.contributions for each in top}
-        for hit in hits:  # just made, and nobody else's
-            hit.contributions = contributions[hit.node.node_id]
-        return hits
 
     def _side_by_side(
         self,

@@ -201,12 +201,6 @@ class KGRuleRetriever(Retriever):
             proof=proof,
         )
 
-    def _expression(self) -> str:
-        return (
-            f"{type(self).__name__}({self.graph.engine}, {len(self.rules)} rules, "
-            f"top_k={self.top_k}, name={self.name!r})"
-        )
-
 
 class KGRetriever(KGRuleRetriever):
     """`KGRuleRetriever` with rules for what a process requires, over the usual relations.

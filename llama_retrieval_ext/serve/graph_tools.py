@@ -10,15 +10,16 @@ from pydantic import Field
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
-from llama_retrieval_ext.graph.elements import Hop
+from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
+from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.serve.mcp_tools import Bound, Facts, shown, tool_of
 
 _LIMIT: Final = 50
 _MAX_LIMIT: Final = 200
+_SHOWN: Final = 100
 
 
 def graph_tools(bound: Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
@@ -30,11 +31,7 @@ def graph_tools(bound: Bound, graph: GraphBackend, *, rules: Rules | None) -> li
         rules: What may be concluded; None for the rules of `KGRetriever`.
     """
     linker = EntityLinker(graph)
-    concluding = (
-        KGRetriever(graph, linker=linker)
-        if rules is None
-        else KGRuleRetriever(graph, rules, linker=linker)
-    )
+    concluding = bound.kb.retriever("kg_rule", linker=linker, rules=rules)
 
     async def neighbours(
         entity: Annotated[str, Field(min_length=1, description="Its name or id.")],
@@ -72,17 +69,21 @@ def _neighbours(
     ends = {end for edge in edges for end in (edge.source, edge.target)}
     nodes = yield graph.nodes(sorted({node_id, *ends}), scope=bound.scope)
     relations = [
-        {"from": nodes[e.source].name, "relation": e.type, "to": nodes[e.target].name}
+        {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
         for e in edges
         if e.source in nodes and e.target in nodes
     ]
     start = nodes[node_id]
     return {
-        "entity": start.name,
+        "entity": _named(start),
         "label": start.label,
         "properties": shown(dict(start.properties)),
         "relations": relations,
     }
+
+
+def _named(node: GraphNode) -> str:
+    return node.name if node.text is None else f"passage {node.text[:_SHOWN]!r}"
 
 
 def _conclusion(hit: Hit) -> Facts:

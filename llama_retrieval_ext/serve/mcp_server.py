@@ -1,16 +1,22 @@
 """The MCP server: its tools, and what stands before it over HTTP."""
 
+from typing import Final
+
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.kg_rule import Rules
+from llama_retrieval_ext.serve.graph_tools import graph_tools
 from llama_retrieval_ext.serve.guard import CONTEXT, App, Guard, Message, Receive, Send, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.mcp_tools import Bound, search_tools
+
+_ABOUT: Final = "The documents of the knowledge base."
 
 
 def build_mcp_server(
@@ -23,12 +29,18 @@ def build_mcp_server(
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
     bound = Bound(kb, scope, limits)
-    fields = _fields(kb, scope)
+    # The tool for LlamaIndex's agents knows how to describe what there is.
+    described = kb.retriever("hybrid").as_tool("search", about or _ABOUT, scope=scope)
+    tools = search_tools(bound, about=described.metadata.description)
+    if kb.graph is not None:
+        tools += graph_tools(bound, kb.graph, rules=rules)
+    elif rules is not None:
+        raise ConfigurationError(f"rules are for a graph, which {kb.url} has not")
     return MCPServer(
         "llama-retrieval",
         version=ext.__version__,
         instructions=about or None,
-        tools=search_tools(bound, fields=f"{about}\n{fields}".strip()),
+        tools=tools,
         log_level="WARNING",
     )
 
@@ -59,8 +71,3 @@ def mcp_app(
         await app(request, receive, send)
 
     return Guard(reached, limits=limits, keys=keys, scope=None)
-
-
-def _fields(kb: KnowledgeBase, scope: Scope | None) -> str:
-    names = sorted({*kb.metadata_fields(scope=scope)} - {TENANT_KEY, KB_KEY})
-    return f"Fields to filter by: {', '.join(names)}." if names else ""

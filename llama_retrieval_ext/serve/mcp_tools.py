@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Final, ParamSpec, TypeAlias
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeAlias
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from mcp.server.mcpserver.exceptions import ToolError
@@ -19,7 +19,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.serve.guard import ServeLimits
 from llama_retrieval_ext.serve.http_errors import http_error_of
-from llama_retrieval_ext.serve.requests import Comparison, Mode
+from llama_retrieval_ext.serve.requests import Comparison
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: what a tool answers is JSON
@@ -46,12 +46,12 @@ class Bound:
     limits: ServeLimits
 
 
-def search_tools(bound: Bound, *, fields: str) -> list[Tool]:
+def search_tools(bound: Bound, *, about: str) -> list[Tool]:
     """Return ``search`` and ``read_document``.
 
     Args:
         bound: What they work on.
-        fields: The metadata fields to filter by, in words; empty for none.
+        about: What is in the knowledge base, and the metadata fields to filter by, in words.
     """
     most = bound.limits.max_top_k
 
@@ -62,7 +62,8 @@ def search_tools(bound: Bound, *, fields: str) -> list[Tool]:
             _TOP_K, most
         ),
         mode: Annotated[
-            Mode, Field(description="By meaning and words, by meaning, or by words.")
+            Literal["hybrid", "vector", "keyword"],
+            Field(description="By meaning and words, by meaning, or by words."),
         ] = "hybrid",
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
@@ -100,7 +101,7 @@ def search_tools(bound: Bound, *, fields: str) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [tool_of(search, more=fields), tool_of(read_document)]
+    return [tool_of(search, more=about), tool_of(read_document)]
 
 
 def tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:

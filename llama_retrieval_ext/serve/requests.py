@@ -42,7 +42,8 @@ Operator: TypeAlias = Literal[
     "is_empty",
 ]
 Value: TypeAlias = StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
-Mode: TypeAlias = Literal["hybrid", "vector", "keyword"]
+# The latter three need a graph.
+Mode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
 
 
 class Sent(BaseModel):

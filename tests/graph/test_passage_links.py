@@ -1,15 +1,21 @@
 """Links between passages: what they say, derived anew from what a scope sees."""
 
+import random
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph import text_evidence
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
-from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows, phrases, words
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.graph.seeded_walk import SeededWalk
+from llama_retrieval_ext.graph.text_evidence import TextEvidence
+from llama_retrieval_ext.query import Query
 
 FILLER = [(f"f{n}", f"filler {n}", f"nothing of note number {n}") for n in range(60)]
 
@@ -71,6 +77,18 @@ def test_generic_titles_link_nothing() -> None:
     assert not any(linked(graph, "x", f"o{n}") for n in range(6))
     assert not any(linked(graph, f"p{n}", "g") for n in range(8))
     assert graph.named_titles("the overview") == {}
+
+
+def test_a_title_that_several_have_does_not_outweigh_the_seed() -> None:
+    overviews = [(f"o{n}", "Overview", f"text {n}") for n in range(5)]
+    graph = graph_of([*overviews, ("pump", "Pumps 7", "They lift water."), *FILLER])
+    assert set(graph.named_titles("overview of lifting water")) == set(range(60, 65))
+    seed = [
+        NodeWithScore(node=TextNode(id_=id_), score=score)
+        for id_, score in (("pump", 1.0), ("o3", 0.4))
+    ]
+    best = SeededWalk(graph, seed, [], Query("overview of lifting water")).best(3)
+    assert list(best)[:2] == ["pump", "o3"]
 
 
 def test_titles_are_those_of_documents_however_many_passages_they_have() -> None:
@@ -176,6 +194,58 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert first.ids == second.ids
     assert first.terms == second.terms
     assert (first.transitions != second.transitions).nnz == 0
+
+
+TITLES = ("Anne Lister", "Overview", "Night Train (film)", "Beta Gamma", "安全生产法", "Night")
+PIECES = (
+    *("Anne Lister", "anne lister", "Night Train", "the night", "overview", "Alpha Beta Gamma"),
+    *(
+        "beta gamma",
+        "alpha beta",
+        "安全生产法",
+        "《安全生产法》",
+        "深基坑支护",
+        "基坑支护",
+        "It met",
+    ),
+)
+
+
+def random_passage(rng: random.Random, id_: str) -> GraphNode:
+    own = {"title": rng.choice(TITLES), "ref_doc_id": rng.choice([id_, id_, "common"])}
+    return GraphNode(id_, "text_chunk", "", own, " ".join(rng.choices(PIECES, k=4)))
+
+
+def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_evidence, "_FEW", 2)  # so that limits move with so few passages
+    monkeypatch.setattr(text_evidence, "_PHRASE_SHARE", 3)
+    links = PassageLinks()
+    for seed in range(60):
+        rng = random.Random(seed)
+        nodes: dict[str, GraphNode] = {}
+        evidence = TextEvidence(links)
+        for _ in range(8):
+            for id_ in rng.sample([f"p{n:02}" for n in range(16)], rng.randint(1, 6)):
+                if nodes.pop(id_, None) is None or rng.random() < 0.3:
+                    nodes[id_] = random_passage(rng, id_)
+            listed = rng.sample(list(nodes.values()), len(nodes))
+            updated = PassageGraph(listed, [], links, evidence=evidence)
+            fresh = TextEvidence(links)
+            anew = PassageGraph(nodes.values(), [], links, evidence=fresh)
+            assert said(evidence) == said(fresh)
+            assert (updated.ids, updated.terms) == (anew.ids, anew.terms)
+            assert (updated.transitions != anew.transitions).nnz == 0
+            query = "Who met Anne Lister beside the Night Train? overview 安全生产法"
+            assert updated.named_titles(query) == anew.named_titles(query)
+            assert updated.named_terms(query) == anew.named_terms(query)
+
+
+def said(evidence: TextEvidence) -> object:
+    """Return all that evidence says."""
+    counts = evidence.phrase_counts()
+    having = {phrase: evidence.having(phrase) for phrase in counts}
+    assert counts == {phrase: len(own) for phrase, own in having.items()}
+    return evidence.passages, evidence.bearers, evidence.mentions, having
 
 
 def test_words_beside_a_title_lead_the_walk() -> None:

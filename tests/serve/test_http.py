@@ -31,7 +31,7 @@ def test_search_is_that_of_the_knowledge_base(connect: Connect, kb: KnowledgeBas
     assert texts(answer) == ["Annual leave at acme in it is 25 days."]
     for mode in ("hybrid", "vector", "keyword"):
         body = {"query": "annual leave", "mode": mode, "top_k": 1}
-        direct = kb.search("annual leave", mode, top_k=1, scope=Scope("acme"))  # type: ignore[arg-type]
+        direct = kb.search("annual leave", mode, top_k=1, scope=Scope("acme"))
         answer = client.post("/v1/search", json=body).json()
         expected = {name: value for name, value in direct.to_dict().items() if name != "trace"}
         assert answer == json.loads(json.dumps(expected))

@@ -9,11 +9,13 @@ import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.graph.rules.chaining import variants
+from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches
 from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
@@ -189,19 +191,58 @@ def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
     rng = random.Random(12)
     total = 0
     with closing(open_graph(neo4j_url)) as graph:
-        for _ in range(4):
+        for _ in range(3):
             nodes, edges = random_graph(rng)
             graph.clear(scope=None).function()
             graph.upsert(nodes, edges).function()
             with EmbeddedGraph(":memory:") as embedded:
                 embedded.upsert(nodes, edges).function()
-                for _ in range(20):
+                for _ in range(12):
                     pattern = random_pattern(rng)
                     seeds = rng.choice([None, ["n0", "n3"]])
                     mine = outcome(embedded, pattern, seeds)
                     assert mine == outcome(graph, pattern, seeds), pattern
                     total += len(mine)
-    assert total > 80
+    assert total > 30
+
+
+CHAINED = parse_rules("""
+rules:
+  - id: near
+    confidence: 0.9
+    match: [{node: x}, {follow: A, node: y}, {follow: [A, B], hops: [1, 3], node: z}]
+    unless: [{from: z, follow: C, node: w, label: X}]
+    then: "{x} is near {z} by {y}"
+    concludes: {from: x, relation: NEAR, to: z}
+  - id: around
+    confidence: 0.5
+    match:
+      - {node: x, label: Y}
+      - {follow: NEAR, direction: any, node: z}
+      - {follow: C, direction: in, optional: true, node: u}
+    where: [{node: z, property: k, operator: nin, value: [1]}]
+    then: "{x} is around {z}, says {u.k}"
+""")
+
+
+@pytest.mark.slow
+def test_conclusions_and_proofs_of_chained_rules_agree(neo4j_url: str) -> None:
+    rng = random.Random(3)
+    total = 0
+    with closing(open_graph(neo4j_url)) as graph:
+        for _ in range(5):
+            nodes, edges = random_graph(rng)
+            graph.clear(scope=None).function()
+            graph.upsert(nodes, edges).function()
+            with EmbeddedGraph(":memory:") as embedded:
+                embedded.upsert(nodes, edges).function()
+                mine, theirs = (
+                    run(infer(each, CHAINED, seeds=["n0", "n1", "n2"], scope=SCOPE))
+                    for each in (embedded, graph)
+                )
+                assert [each.to_dict() for each in mine] == [each.to_dict() for each in theirs]
+                total += sum(len(each.chain) > 1 for each in mine)
+    assert total > 20
 
 
 def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> list[object]:
@@ -215,7 +256,7 @@ def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> l
 
 def test_another_tenants_rows_change_no_match() -> None:
     rng = random.Random(5)
-    for _ in range(20):
+    for _ in range(8):
         nodes, edges = random_graph(rng)
         own = [n for n in nodes if n.properties["tenant_id"] == "acme"]
         own_edges = [e for e in edges if e.properties["tenant_id"] == "acme"]

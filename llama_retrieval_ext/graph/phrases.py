@@ -1,0 +1,253 @@
+"""Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and how they are found.
+
+A text is compared as its words in small letters with a space around each, ``" the gold rush "``;
+each CJK character is a word. So a name is in a text where its string is in the text's.
+"""
+
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal
+from llama_retrieval_ext.text.segmentation import has_cjk
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
+from llama_retrieval_ext.text.traditional_chinese import simplified
+
+# Of a name: words and characters.
+_LONGEST_NAME: Final = 24
+_SHORTEST_NAME: Final = 3
+_GRAM: Final = 3
+
+# A word, or one character of a script without spaces.
+_WORD: Final = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
+_UPPER: Final = "".join(
+    character
+    for low, high in re.findall(
+        r"(.)-(.)", "".join(RANGES[script] for script in ("latin", "cyrillic", "greek", "armenian"))
+    )
+    for character in map(chr, range(ord(low), ord(high) + 1))
+    if character.isupper()
+)
+_CAPITALISED: Final = rf"(?:[{_UPPER}][\w'’\-]*|\d+)"  # noqa: RUF001 - both apostrophes
+_JOINING: Final = "of|the|and|de|la|von|van|du|di|al|for|in|der|des|del"
+_SEQUENCE: Final = re.compile(
+    rf"{_CAPITALISED}(?:[^\S\n]+(?:(?:{_JOINING})[^\S\n]+)*{_CAPITALISED})*"
+)
+_QUOTED: Final = re.compile(r"《([^《》\n]{2,40})》|「([^「」\n]{2,40})」")
+_RUN: Final = re.compile(rf"[{HAN}]{{{_GRAM},}}")
+# Begin many sentences, and are no names.
+# fmt: off
+_OPENERS: Final = ENGLISH_STOP_WORDS | {
+    "after", "before", "during", "while", "until", "since", "under", "over", "between", "out", "up",
+    "down", "however", "although", "though", "because", "due", "according", "also", "both", "each",
+    "all", "any", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "first", "second", "third", "new", "most", "more", "many", "some", "other", "another", "if",
+    "only", "despite", "later", "soon", "today", "see", "note",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+}
+# fmt: on
+
+
+def words(text: str) -> str:
+    """Return the words of a text, casefolded, with a space around each.
+
+    Examples:
+        >>> words("The Gold-Rush, 臺灣")
+        ' the gold rush 台 湾 '
+
+    """
+    plain = normal(text).casefold()
+    return f" {' '.join(_WORD.findall(simplified(plain) if has_cjk(plain) else plain))} "
+
+
+def title_words(title: str) -> list[str]:
+    """Return what stands for a title in a text: its words, and those without disambiguation.
+
+    Examples:
+        >>> title_words("Alien (film)")
+        [' alien film ', ' alien ']
+
+    """
+    plain = re.sub(r"\s*[(（][^()（）]*[)）]\s*$", "", title)  # noqa: RUF001 - Chinese brackets
+    forms = dict.fromkeys((words(title), words(plain)))
+    return [form for form in forms if _can_be_name(form)]
+
+
+def spelled(name: str) -> str:
+    """Return a name as people write it: no spaces between CJK characters.
+
+    Examples:
+        >>> spelled(" gold rush "), spelled(" 台 湾 ")
+        ('gold rush', '台湾')
+
+    """
+    return name.replace(" ", "") if has_cjk(name[1:2]) else name.strip()
+
+
+def _can_be_name(name: str) -> bool:
+    is_long = len(name) - 2 >= _SHORTEST_NAME and name.count(" ") - 1 <= _LONGEST_NAME
+    return is_long and not name.replace(" ", "").isdigit()
+
+
+def phrases(text: str) -> set[str]:
+    """Return the phrases of a text that may be names: in capitals, or in Chinese quotation marks.
+
+    Examples:
+        >>> sorted(phrases("In Rome, Boso the Elder read 《安全生产法》."))
+        [' boso the elder ', ' rome ', ' 安 全 生 产 法 ']
+
+    """
+    text = normal(text)
+    found = {words(first or second) for first, second in _QUOTED.findall(text)}
+    for sequence in _SEQUENCE.findall(text):
+        parts = sequence.split()
+        if len(parts) > 2 * _LONGEST_NAME:  # a heading in capitals, a table: no name
+            continue
+        while parts and parts[0].casefold() in _OPENERS:
+            del parts[0]
+        while parts and parts[-1].casefold() in _OPENERS:
+            del parts[-1]
+        found.add(words(" ".join(parts)))
+    return {phrase for phrase in found if _can_be_name(phrase)}
+
+
+def chinese_runs(text: str) -> str:
+    """Return the runs of at least three Chinese characters of a text, with a space between."""
+    return " ".join(_RUN.findall(simplified(normal(text)))) if has_cjk(text) else ""
+
+
+def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
+    """Return the sequences of Chinese characters that each text shares with others.
+
+    A sequence is as long as it recurs as a whole: neighbouring groups of three characters that
+    equally many texts have are one.
+
+    Args:
+        texts: The `chinese_runs` of each passage. Time is that of sorting their characters.
+        most: In how many texts a sequence may be.
+
+    Examples:
+        >>> recurring(["深基坑支护", "支护深基坑", "吊装"], most=2)
+        [{' 深 基 坑 '}, {' 深 基 坑 '}, set()]
+
+    """
+    found: list[set[str]] = [set() for _ in texts]
+    joined = " ".join(texts) + " "
+    codes = np.frombuffer(joined.encode("utf-32-le"), dtype="<u4").astype(np.uint64)
+    if len(codes) <= _GRAM:
+        return found
+    owners = np.repeat(np.arange(len(texts)), [len(text) + 1 for text in texts])
+    first, second, third = codes[:-2], codes[1:-1], codes[2:]
+    is_gram = (first != ord(" ")) & (second != ord(" ")) & (third != ord(" "))
+    grams = np.where(is_gram, first << np.uint64(42) | second << np.uint64(21) | third, 0)
+    counts = _texts_with(grams, owners[: len(grams)])
+    # A segment of grams with equal counts is one sequence.
+    starts = np.flatnonzero(np.diff(counts, prepend=-1) | ~is_gram)
+    lengths = np.diff(starts, append=len(counts)) + _GRAM - 1
+    kept = (counts[starts] > 1) & (counts[starts] <= most) & (lengths <= _LONGEST_NAME)
+    for start, length in zip(starts[kept].tolist(), lengths[kept].tolist(), strict=True):
+        found[owners[start]].add(f" {' '.join(joined[start : start + length])} ")
+    return found
+
+
+def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """In how many texts each gram is, by position; 0 where there is none."""
+    order = np.lexsort((owners, grams))
+    gram, owner = grams[order], owners[order]
+    is_new = np.diff(gram, prepend=gram[:1]) != 0
+    group = np.cumsum(is_new)
+    is_text = is_new | (np.diff(owner, prepend=-1) != 0)
+    sizes = np.bincount(group, weights=is_text).astype(np.int64)
+    counts = np.empty(len(grams), dtype=np.int64)
+    counts[order] = sizes[group]
+    counts[grams == 0] = 0
+    return counts
+
+
+class Match(NamedTuple):
+    """A name in a text.
+
+    Attributes:
+        name: As `words` has it.
+        start: Index of the space before it.
+        end: Index behind the space behind it.
+    """
+
+    name: str
+    start: int
+    end: int
+
+
+class Names:
+    """Names that are found in texts, as whole words. It is not changed; `extended` makes another.
+
+    Args:
+        names: As `words` has them.
+
+    Raises:
+        MissingDependencyError: The extra ``graph`` is not installed.
+
+    Examples:
+        >>> names = Names([" new york ", " new "])
+        >>> names.find(words("From New York to new shores"))
+        [Match(name=' new york ', start=5, end=15), Match(name=' new ', start=17, end=22)]
+
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        # One automaton of many names, and one of those that came later, which is quickly made.
+        self._parts: tuple[tuple[list[str], Any], ...] = (_automaton(sorted(set(names))),)
+
+    def extended(self, names: Collection[str]) -> "Names":
+        """Return what finds at least these names; it may find others that were known before."""
+        known = {name for part, _ in self._parts for name in part}
+        new = set(names) - known
+        if not new and len(known) <= 2 * len(names):
+            return self
+        (first, _), *rest = self._parts
+        later = sorted(new.union(*(part for part, _ in rest)))
+        if 8 * len(later) > len(first) or len(known) > 2 * len(names):
+            return Names(names)
+        extended = Names()
+        extended._parts = (self._parts[0], _automaton(later))
+        return extended
+
+    def find(self, text: str, among: Container[str] | None = None) -> list[Match]:
+        """Return the names in a text, in order; the longest where several begin, no overlaps.
+
+        Args:
+            text: As `words` has it.
+            among: Names that count; None for all.
+        """
+        found: list[Match] = []
+        for match in sorted(self.find_all(text, among), key=_leftmost_longest):
+            if not found or match.start >= found[-1].end - 1:  # they may share a space
+                found.append(match)
+        return found
+
+    def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Match]:
+        """Yield the names in a text, names inside other names included, in any order."""
+        for names, automaton in self._parts:
+            if names:
+                for at, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
+                    if among is None or names[at] in among:
+                        yield Match(names[at], start, end)
+
+
+def _leftmost_longest(match: Match) -> tuple[int, int]:
+    return match.start, -match.end
+
+
+def _automaton(names: list[str]) -> tuple[list[str], Any]:
+    try:
+        engine = import_module("ahocorasick_rs")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("links between passages", "graph") from error
+    return names, engine.AhoCorasick(names) if names else None

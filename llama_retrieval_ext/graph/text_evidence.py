@@ -1,0 +1,233 @@
+"""`TextEvidence`: what passages say, titles and phrases, brought up to date by what changed."""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.passage_links import DOCUMENT_KEY, PassageLinks
+from llama_retrieval_ext.graph.phrases import (
+    Names,
+    chinese_runs,
+    phrases,
+    recurring,
+    title_words,
+    words,
+)
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
+
+# Titles that more documents share say nothing ("Overview").
+_MOST_DOCUMENTS: Final = 5
+# One passage in fifty may have a phrase; in a small corpus a few may.
+_PHRASE_SHARE: Final = 50
+_FEW: Final = 5
+# The words around a name, before and behind, whose stems are compared with the query's.
+_BEFORE, _BEHIND, _STEM = 10, 5, 5
+
+
+def stem(word: str) -> str:
+    """Return the beginning of a word, which its inflections share.
+
+    Examples:
+        >>> stem("directed"), stem("director")
+        ('direc', 'direc')
+
+    """
+    return sys.intern(word[:_STEM])
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage and what its text alone says.
+
+    Attributes:
+        node: In the graph.
+        document: Id of its document.
+        titles: By its metadata.
+        title_names: What stands for the titles in a text.
+        text: Its words.
+        phrases: What it has in capitals or quotation marks.
+        chinese: Its `chinese_runs`.
+    """
+
+    node: GraphNode
+    document: str
+    titles: tuple[str, ...]
+    title_names: frozenset[str]
+    text: str
+    phrases: frozenset[str]
+    chinese: str
+
+    @classmethod
+    def of(cls, node: GraphNode, links: PassageLinks) -> "Passage":
+        """Return a node as a passage, with the evidence that counts."""
+        titles, text = tuple(links.titles_of(node.properties)), node.text or ""
+        full = ". ".join([*titles, text]) if links.phrases else ""
+        names = {name for title in titles for name in title_words(title)} if links.titles else ()
+        return cls(
+            node,
+            str(node.properties.get(DOCUMENT_KEY) or node.id),
+            titles,
+            frozenset(names),
+            words(text),
+            frozenset(phrases(full)),
+            chinese_runs(full),
+        )
+
+    def is_of(self, node: GraphNode | None) -> bool:
+        """Whether a node says the same."""
+        own = self.node
+        return node is not None and (node.text, node.properties) == (own.text, own.properties)
+
+
+class TextEvidence:
+    """What passages say: titles they name, phrases they have. `update` takes time by what changed.
+
+    Args:
+        links: Which evidence counts.
+
+    Attributes:
+        passages: By id.
+        bearers: Passages with each title that counts, by its name.
+        mentions: By passage, the titles that it names, each with the stems around it.
+        phrases: Passages that have each phrase.
+    """
+
+    def __init__(self, links: PassageLinks) -> None:
+        self.links = links
+        self.passages: dict[str, Passage] = {}
+        self.bearers: dict[str, set[str]] = {}
+        self.mentions: dict[str, dict[str, frozenset[str]]] = {}
+        self.phrases: dict[str, set[str]] = defaultdict(set)
+        self.title_names = Names()
+        self._titled: dict[str, set[str]] = defaultdict(set)  # too common titles included
+        self._known: Counter[str] = Counter()  # in how many passages as it stands, several words
+        self._known_names = Names()
+        self._recurring: dict[str, list[str]] = {}
+        self._most_recurring = 0
+
+    def update(self, nodes: Iterable[GraphNode]) -> None:
+        """Take in what changed since the last time.
+
+        Args:
+            nodes: Every passage that there is now.
+        """
+        now = {node.id: node for node in nodes}
+        gone = [own for id_, own in self.passages.items() if not own.is_of(now.get(id_))]
+        for own in gone:
+            del self.passages[own.node.id]
+        new = [
+            Passage.of(node, self.links) for id_, node in now.items() if id_ not in self.passages
+        ]
+        self.passages.update((own.node.id, own) for own in new)
+        self._update_titles(gone, new)
+        self._update_phrases(gone, new)
+        self._update_chinese(gone, new)
+
+    def having(self, phrase: str) -> set[str]:
+        """Return the passages that have a phrase."""
+        return self.phrases.get(phrase, set()).union(self._recurring.get(phrase, ()))
+
+    @property
+    def most(self) -> float:
+        """In how many passages a phrase may be."""
+        return max(_FEW, len(self.passages) / _PHRASE_SHARE)
+
+    def phrase_counts(self) -> dict[str, int]:
+        """Return in how many passages each phrase is."""
+        counts = {phrase: len(own) for phrase, own in self.phrases.items()}
+        both = self._recurring.keys() & counts.keys()
+        counts.update((phrase, len(own)) for phrase, own in self._recurring.items())
+        counts.update((phrase, len(self.having(phrase))) for phrase in both)
+        return counts
+
+    def _update_titles(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+        for own in gone:
+            del self.mentions[own.node.id]
+        _remove(self._titled, ((name, own.node.id) for own in gone for name in own.title_names))
+        _add(self._titled, ((name, own.node.id) for own in new for name in own.title_names))
+        changed = {name for own in (*gone, *new) for name in own.title_names}
+        usable = {name for name in changed if self._counts(name)}
+        before = self.bearers.keys() & changed
+        for name in before - usable:
+            del self.bearers[name]
+        self.bearers.update((name, self._titled[name]) for name in usable)
+        self.title_names = self.title_names.extended(self.bearers.keys())
+        turned = before ^ usable
+        for id_ in {own.node.id for own in new}.union(self._passages_with(turned)):
+            self.mentions[id_] = self._mentions(self.passages[id_].text)
+
+    def _counts(self, title: str) -> bool:
+        """Whether few enough documents have a title, and any has."""
+        documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
+        return 0 < len(documents) <= _MOST_DOCUMENTS
+
+    def _mentions(self, text: str) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for match in self.title_names.find(text, self.bearers):
+            around = (
+                *text[: match.start].rsplit(None, _BEFORE)[-_BEFORE:],
+                *text[match.end :].split(None, _BEHIND)[:_BEHIND],
+            )
+            stems = {stem(word) for word in around if word not in ENGLISH_STOP_WORDS}
+            found[match.name] = found.get(match.name, frozenset()) | stems
+        return found
+
+    def _update_phrases(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+        _remove(self.phrases, self._pairs(gone))
+        before = set(self._known)
+        self._known.subtract(phrase for own in gone for phrase in _several_words(own.phrases))
+        self._known.update(phrase for own in new for phrase in _several_words(own.phrases))
+        touched = {phrase for own in (*gone, *new) for phrase in _several_words(own.phrases)}
+        for phrase in [phrase for phrase in touched if self._known[phrase] <= 0]:
+            del self._known[phrase]
+            self.phrases.pop(phrase, None)  # elsewhere it is in small letters only
+        self._known_names = self._known_names.extended(self._known.keys())
+        appeared = Names((touched & self._known.keys()) - before)
+        for id_ in self.passages.keys() - {own.node.id for own in new}:
+            for match in appeared.find_all(self.passages[id_].text):
+                self.phrases[match.name].add(id_)
+        _add(self.phrases, self._pairs(new))
+
+    def _pairs(self, passages: Iterable[Passage]) -> Iterator[tuple[str, str]]:
+        """Yield each phrase that a passage has, in capitals or small letters, and the passage."""
+        for own in passages:
+            found = self._known_names.find_all(own.text, self._known)
+            for phrase in own.phrases.union(match.name for match in found):
+                yield phrase, own.node.id
+
+    def _update_chinese(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:
+        most = int(self.most)
+        if most == self._most_recurring and not any(own.chinese for own in (*gone, *new)):
+            return
+        self._most_recurring = most
+        self._recurring = defaultdict(list)
+        chinese = [own for own in self.passages.values() if own.chinese]
+        for own, found in zip(chinese, recurring([c.chinese for c in chinese], most), strict=True):
+            for phrase in found:
+                self._recurring[phrase].append(own.node.id)
+
+    def _passages_with(self, names: Collection[str]) -> Iterator[str]:
+        if names:
+            searched = Names(names)
+            for id_, passage in self.passages.items():
+                if any(True for _ in searched.find_all(passage.text)):
+                    yield id_
+
+
+def _add(index: dict[str, set[str]], pairs: Iterable[tuple[str, str]]) -> None:
+    for name, id_ in pairs:
+        index[name].add(id_)
+
+
+def _remove(index: dict[str, set[str]], pairs: Iterable[tuple[str, str]]) -> None:
+    for name, id_ in pairs:
+        index[name].discard(id_)
+        if not index[name]:
+            del index[name]
+
+
+def _several_words(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if " " in name[1:-1])

@@ -1,0 +1,119 @@
+"""Graph retrieval over a real Neo4j: the answers of the embedded graph, one round trip a hop."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pytest
+
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jConnection
+from llama_retrieval_ext.graph.neo4j_rows import Rows
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+pytestmark = pytest.mark.slow
+
+MODEL = FakeEmbedding()
+LINKS = PassageLinks(entity_fields=["tags"], gazetteer=["年假", "parse_filters", "canteen"])
+QUERIES = ("parse_filters and the canteen", "员工年假", "how much annual leave is there?")
+SCOPES = (None, Scope("acme"), Scope("globex", kb_ids=["handbook"]), Scope("nobody"))
+
+
+class CountingGraph(Neo4jGraph):
+    """A graph that keeps the statements it reads by."""
+
+    def __init__(self, connection: Neo4jConnection) -> None:
+        super().__init__(connection)
+        self.requests: list[str] = []
+
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+        """Keep the statement."""
+        self.requests.append(statement)
+        return super().read(statement, parameters)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        opened.add(sample_nodes(MODEL))
+        yield opened
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedGraph]:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        yield graph
+
+
+@pytest.fixture
+def server(neo4j_url: str) -> Iterator[CountingGraph]:
+    with closing(CountingGraph.open(neo4j_url)) as graph:
+        graph.clear(scope=None).function()
+        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        graph.requests.clear()
+        yield graph
+        graph.clear(scope=None).function()
+
+
+def retrievers(
+    store: EmbeddedVectorStore, graph: GraphBackend
+) -> tuple[GraphRetriever, GraphRetriever]:
+    """Return entity search by hops, and a walk."""
+    graphs = PassageGraphs(graph, links=LINKS)
+    seed = HybridRetriever(store, embed_model=MODEL)
+    return (
+        GraphRetriever(store, graph=graphs, embed_model=MODEL),
+        GraphRetriever(store, graph=graphs, embed_model=MODEL, seed=seed),
+    )
+
+
+def shown(retriever: GraphRetriever, query: str, scope: Scope | None) -> list[object]:
+    result = retriever.search(query, scope=scope)
+    assert not result.degraded
+    again = asyncio.run(retriever.aretrieve(Query(query, scope=scope)))
+    assert [hit.node.node_id for hit in again] == [hit.node_id for hit in result.hits]
+    return [hit.to_dict() for hit in result.hits]
+
+
+def test_hops_and_walks_answer_as_on_the_embedded_graph(
+    store: EmbeddedVectorStore, embedded: EmbeddedGraph, server: CountingGraph
+) -> None:
+    pairs = zip(retrievers(store, embedded), retrievers(store, server), strict=True)
+    found = 0
+    for here, there in pairs:
+        for query in QUERIES:
+            for scope in SCOPES:
+                expected = shown(here, query, scope)
+                assert shown(there, query, scope) == expected
+                found += len(expected)
+    assert found > 50
+
+
+def test_one_round_trip_a_hop_and_none_for_a_walk(
+    store: EmbeddedVectorStore, server: CountingGraph
+) -> None:
+    run(expand(server, ["canteen"], max_hops=3, scope=Scope("acme")))
+    assert len(server.requests) == 3
+    by_hops, by_walk = retrievers(store, server)
+    for retriever, most in ((by_hops, 5), (by_walk, 0)):  # three hops, and nodes twice
+        retriever.search("canteen", scope=Scope("acme"))
+        server.requests.clear()
+        assert retriever.search("parse_filters canteen", scope=Scope("acme")).hits
+        assert len(server.requests) <= most
+        assert sum("frontier" in statement for statement in server.requests) == min(most, 3)
