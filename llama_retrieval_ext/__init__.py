@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.config import *
     from llama_retrieval_ext.embeddings import *
     from llama_retrieval_ext.errors import *
+    from llama_retrieval_ext.evaluation import *
     from llama_retrieval_ext.execution import *
     from llama_retrieval_ext.graph import *
     from llama_retrieval_ext.ingest import *
@@ -74,6 +75,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages",
         "llama_retrieval_ext.pipeline",
         "llama_retrieval_ext.execution",
+        "llama_retrieval_ext.evaluation",
         "llama_retrieval_ext.stores",
         "llama_retrieval_ext.graph",
         "llama_retrieval_ext.embeddings",

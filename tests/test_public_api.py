@@ -16,6 +16,7 @@ from llama_retrieval_ext import (
     config,
     embeddings,
     errors,
+    evaluation,
     execution,
     graph,
     ingest,
@@ -36,7 +37,19 @@ TIERS: list[ModuleType] = [
     capabilities,
     config,
     serve,
-    *(embeddings, errors, execution, graph, ingest, pipeline, retrievers, stages, stores, text),
+    *(
+        embeddings,
+        errors,
+        evaluation,
+        execution,
+        graph,
+        ingest,
+        pipeline,
+        retrievers,
+        stages,
+        stores,
+        text,
+    ),
 ]
 LAZY = [llama_retrieval_ext, *(each for each in TIERS if each is not errors), testing]
 ALL_NAMES = sorted(
@@ -49,6 +62,7 @@ OPTIONAL = {
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     *("fastapi", "mcp", "uvicorn"),
+    *("ir_datasets", "ir_measures", "pytrec_eval"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -30,6 +30,7 @@ PACKAGES = (
     "config",
     "embeddings",
     "display",
+    "evaluation",
     "execution",
     "ingest",
     "pipeline",

@@ -25,8 +25,8 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.scope_check import checked_hits
+from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.search import checked_hits
 
 TYPE_KEY: Final = "memory_type"
 # Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.

@@ -9,6 +9,7 @@ import typer
 from llama_retrieval_ext import __version__
 from llama_retrieval_ext.cli.configuration import schema, validate
 from llama_retrieval_ext.cli.documents import delete, info, list_, show
+from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
 from llama_retrieval_ext.cli.ingest import ingest
 from llama_retrieval_ext.cli.maintenance import copy, remove
@@ -24,6 +25,7 @@ for command in (
     quickstart,
     ingest,
     search,
+    eval_,
     list_,
     show,
     delete,
