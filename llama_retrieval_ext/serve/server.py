@@ -61,8 +61,10 @@ def run_server(app: App, *, host: str, port: int) -> None:
     )
     with _json_logs(), _exit_on_sigterm():
         log.info("starting", extra={"facts": {"host": host, "port": port}})
-        uvicorn.Server(config).run()
-        log.info("stopped", extra={"facts": {}})
+        try:
+            uvicorn.Server(config).run()
+        finally:
+            log.info("stopped", extra={"facts": {}})
 
 
 class _JsonFormatter(logging.Formatter):
