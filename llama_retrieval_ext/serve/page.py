@@ -92,7 +92,14 @@ by("form").addEventListener("submit", async event => {
   }
   by("go").disabled = false;
 });
-loadFields();
+(async () => {
+  await loadFields();
+  const words = decodeURIComponent(location.hash.slice(1));
+  if (words) {
+    by("query").value = words;
+    by("form").requestSubmit();
+  }
+})();
 """
 
 

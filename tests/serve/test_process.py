@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -19,6 +22,7 @@ from tests.serve.running import command, fill, keys_of, secret_of, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")]
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TENANTS = [f"tenant{n}" for n in range(5)]
 
 
@@ -84,3 +88,20 @@ async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> 
         passages = found.structured_content["passages"]
     assert {each["document_id"].partition("-")[0] for each in passages} == {"tenant1"}
     assert len(passages) == 20
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
+def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) -> None:
+    with serving(url, tmp_path, "--tenant", "tenant1") as server:
+        args = (*("--headless", "--no-sandbox", "--disable-gpu"), "--virtual-time-budget=10000")
+        browser = [str(CHROMIUM), *args, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+        shown = subprocess.run(
+            [*browser, f"{server.url}/#{quote('annual leave <img>')}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    assert "Why each hit stands there" in shown
+    assert "tenant1" in shown
+    assert '<p id="status" role="status" class=""></p>' in shown
