@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, Caller
 
 # ASGI's own types: values are strings, bytes, numbers, lists.
@@ -286,16 +286,6 @@ def _record(
         facts |= {"key": context.caller.name, "request_id": context.request_id, **context.notes}
     if response.error is not None:
         facts["error"] = type(response.error).__name__
-        facts["at"] = _place(response.error)
+        facts["at"] = raised_at(response.error)
     level = logging.ERROR if response.status >= 500 else logging.INFO  # noqa: PLR2004 - HTTP
     log.log(level, "request", extra={"facts": facts})
-
-
-def _place(error: Exception) -> str:
-    """The file and line that raised an error: its message may quote content."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"

@@ -83,3 +83,13 @@ def http_error_of(error: Exception) -> HttpError:
         if isinstance(error, kind):
             return HttpError(status, name, str(error) if message is None else message)
     return HttpError(500, "internal", "the request failed; the log has its id")
+
+
+def raised_at(error: Exception) -> str:
+    """Return the file and line that raised an error: its message may quote content."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"

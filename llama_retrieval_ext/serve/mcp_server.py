@@ -68,6 +68,8 @@ def mcp_app(
         is_http = request["type"] == "http"
         if is_http and not request["state"][CONTEXT].caller.reaches(scope):
             raise HttpError(403, "out_of_scope", "this API key does not reach what is served")
+        if is_http and request["method"] == "GET":  # a stream for news, of which there are none
+            raise HttpError(405, "bad_request", "this server answers POST alone")
         await app(request, receive, send)
 
     return Guard(reached, limits=limits, keys=keys, scope=None)

@@ -13,12 +13,11 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from llama_retrieval_ext.errors import RetrievalExtError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.serve.guard import ServeLimits
-from llama_retrieval_ext.serve.http_errors import http_error_of
+from llama_retrieval_ext.serve.guard import ServeLimits, log
+from llama_retrieval_ext.serve.http_errors import http_error_of, raised_at
 from llama_retrieval_ext.serve.requests import Comparison
 
 P = ParamSpec("P")
@@ -28,6 +27,7 @@ _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _TOP_K: Final = 8
 _PASSAGES: Final = 20
 _MAX_PASSAGES: Final = 100
+_SERVER_ERROR: Final = 500
 _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY})
 
 
@@ -128,8 +128,14 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Facts:
         try:
             return await tool(*args, **kwargs)
-        except (RetrievalExtError, TimeoutError) as error:
-            raise ToolError(http_error_of(error).message) from error
+        except ToolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - said in words, and logged without content
+            known = http_error_of(error)
+            if known.status >= _SERVER_ERROR:  # the package would log the message of the error
+                facts = {"tool": tool.__name__, "error": type(error).__name__}
+                log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
+            raise ToolError(known.message) from None
 
     return wrapped
 

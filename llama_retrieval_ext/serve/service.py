@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 from pydantic_core import to_json
@@ -20,6 +21,8 @@ T = TypeVar("T")
 # Seconds for which an answer of the store counts: anybody may ask whether the server is ready.
 _READY_S: Final = 1.0
 _READY_TIMEOUT_S: Final = 5.0
+# Writes have threads of their own: reads need not wait for them.
+_WRITERS: Final = 4
 
 
 @dataclass(slots=True)
@@ -33,7 +36,10 @@ class Service:
 
     kb: KnowledgeBase
     limits: ServeLimits
-    _writes: set[asyncio.Task[object]] = field(default_factory=set)
+    _writers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
+    )
+    _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: what each returns
     _is_stopping: bool = False
     _ready: tuple[float, bool] = (0.0, False)
 
@@ -51,7 +57,7 @@ class Service:
             raise HttpError(403, "read_only", "this API key may only read")
         if self._is_stopping:
             raise HttpError(503, "unavailable", "the server is stopping")
-        task = asyncio.ensure_future(asyncio.to_thread(function))
+        task = asyncio.get_running_loop().run_in_executor(self._writers, function)
         self._writes.add(task)
         task.add_done_callback(self._written)
         try:
@@ -62,7 +68,7 @@ class Service:
             message = "the deadline ran out; the write goes on"
             raise HttpError(504, "deadline_exceeded", message) from error
 
-    def _written(self, task: asyncio.Task[object]) -> None:
+    def _written(self, task: asyncio.Future[Any]) -> None:
         self._writes.discard(task)
         if not task.cancelled():
             task.exception()  # asyncio would log one that nobody took, with its content
@@ -72,6 +78,7 @@ class Service:
         self._is_stopping = True
         if self._writes:
             await asyncio.wait(self._writes)
+        self._writers.shutdown()
 
     async def is_ready(self) -> bool:
         """Return whether the store answers, and the server is not stopping."""

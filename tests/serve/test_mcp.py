@@ -68,7 +68,7 @@ def error(result: CallToolResult) -> str:
     return content.text
 
 
-async def test_tools_search_and_read(kb: KnowledgeBase) -> None:
+async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptureFixture) -> None:
     async with Client(create_mcp_server(kb, scope=ACME, about="Rules of Acme.")) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"search", "read_document"}
@@ -89,7 +89,10 @@ async def test_tools_search_and_read(kb: KnowledgeBase) -> None:
         nothing = await client.call_tool("read_document", {"document_id": "none"})
         assert "there is no document 'none'" in error(nothing)
         broken = await client.call_tool("search", {"query": "broken", "mode": "vector"})
-        assert error(broken) == "Error executing tool search"
+        assert error(broken).endswith("the request failed; the log has its id")
+    failed = [vars(r)["facts"] for r in caplog.records if r.name == "llama_retrieval_ext.serve"]
+    assert [(each["tool"], each["error"]) for each in failed] == [("search", "RuntimeError")]
+    assert "cannot embed" not in caplog.text
 
 
 @pytest.mark.parametrize("scope", [ACME, Scope("acme", ["hr"])], ids=repr)
@@ -211,6 +214,8 @@ async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> N
     ):
         async with over_http(kb, keys=keys, headers=headers) as http:
             assert (await http.post("/mcp", json=ping)).status_code == status
+    async with over_http(kb, keys=keys, headers=bearer("acme")) as http:
+        assert (await http.get("/mcp")).status_code == 405
     for name in ("acme", "reader", "root"):
         async with over_http(kb, keys=keys, headers=bearer(name)) as http:
             transport = streamable_http_client(f"{LOCAL}/mcp", http_client=http)
