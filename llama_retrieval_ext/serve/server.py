@@ -19,6 +19,9 @@ from llama_retrieval_ext.serve.keys import ApiKeys
 
 # How long requests may take to end after the server was told to stop; writes take what they need.
 _GRACE_S: Final = 10
+# Longer than clients and proxies keep idle connections: one that the server ends while a request is
+# on its way looks like a failure.
+_KEEP_ALIVE_S: Final = 75
 
 
 def check_host(host: str, keys: ApiKeys | None) -> None:
@@ -57,6 +60,7 @@ def run_server(app: App, *, host: str, port: int) -> None:
         access_log=False,  # it has paths, which have ids of documents
         log_config=None,
         timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         server_header=False,
     )
     with _json_logs(), _exit_on_sigterm():
