@@ -1,7 +1,8 @@
 """Routes that search: the answer, the answer as it comes, and why."""
 
 from collections.abc import AsyncIterator
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final, Literal, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
@@ -14,8 +15,17 @@ from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import SearchRequest
-from llama_retrieval_ext.serve.service import Context, QueryScope, Service, as_json, body_scope
+from llama_retrieval_ext.serve.service import (
+    Context,
+    QueryScope,
+    Service,
+    as_json,
+    body_scope,
+    json_example,
+)
 from llama_retrieval_ext.stages.selection import Collapse
+
+R = TypeVar("R", bound=SearchResult)
 
 _EXAMPLE: Final = {
     "query": "How many days of annual leave?",
@@ -46,11 +56,11 @@ def search_router(service: Service) -> APIRouter:
     """
     router = APIRouter(prefix="/v1", tags=["search"])
 
-    @router.post("/search", responses={200: _json_example(_EXAMPLE)})
+    @router.post("/search", responses={200: json_example(_EXAMPLE)})
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
         retriever, query = _prepare(service, body, context)
-        result = await retriever.asearch(query)
+        result = _redacted(await retriever.asearch(query))
         _note(context, result)
         return as_json(_answer(result))
 
@@ -77,13 +87,13 @@ def search_router(service: Service) -> APIRouter:
     ) -> Response:
         """Return the hits with what ran, and why each hit stands where it stands."""
         retriever, query = _prepare(service, body, context)
-        explanation = await retriever.aexplain(query)
+        explanation = _redacted(await retriever.aexplain(query))
         _note(context, explanation)
         if view == "html":
             return HTMLResponse(explanation_html(explanation))
         return as_json(explanation.to_dict())
 
-    @router.get("/fields", responses={200: _json_example({"fields": {"year": {"int": 12}}})})
+    @router.get("/fields", responses={200: json_example({"fields": {"year": {"int": 12}}})})
     async def fields(context: Context, scope: QueryScope) -> Response:
         """Return the metadata fields to filter by, with the types of a sample of their values."""
         found = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
@@ -91,10 +101,6 @@ def search_router(service: Service) -> APIRouter:
         return as_json({"fields": {k: v for k, v in found.items() if k not in hidden}})
 
     return router
-
-
-def _json_example(example: object) -> dict[str, object]:
-    return {"content": {"application/json": {"example": example}}}
 
 
 def _prepare(
@@ -125,6 +131,22 @@ def _answer(result: SearchResult) -> dict[str, object]:
     return {name: value for name, value in result.to_dict().items() if name != "trace"}
 
 
+def _redacted(result: R) -> R:
+    """The result with the kinds of errors in place of their messages, which may name servers."""
+    pending = [] if result.trace is None else [result.trace]
+    while pending:
+        step = pending.pop()
+        step.error = step.error and _kind(step.error)
+        pending += step.children
+    return replace(
+        result, degraded=tuple(replace(each, reason=_kind(each.reason)) for each in result.degraded)
+    )
+
+
+def _kind(error: str) -> str:
+    return error.partition(":")[0]
+
+
 async def _events(
     retriever: Retriever, query: Query, context: RequestContext
 ) -> AsyncIterator[bytes]:
@@ -136,7 +158,7 @@ async def _events(
                 yield _event("partial", {"query": result.query, "hits": hits})
             else:
                 _note(context, result)
-                yield _event("result", _answer(result))
+                yield _event("result", _answer(_redacted(result)))
     except Exception as error:  # noqa: BLE001 - the status is sent: the error is an event
         failure = http_error_of(error)
         context.notes |= {"stream_status": failure.status, "error": type(error).__name__}

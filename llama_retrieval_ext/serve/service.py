@@ -101,6 +101,11 @@ def as_json(value: object, *, status: int = 200) -> Response:
     return Response(body, status_code=status, media_type="application/json")
 
 
+def json_example(example: object) -> dict[str, object]:
+    """Return the documentation of a JSON response by an example of it."""
+    return {"content": {"application/json": {"example": example}}}
+
+
 def _context(request: Request) -> RequestContext:
     context = getattr(request.state, CONTEXT, None)
     if not isinstance(context, RequestContext):  # the guard is not there: answer nothing

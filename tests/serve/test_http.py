@@ -100,6 +100,16 @@ def test_documents_are_added_listed_read_and_deleted(connect: Connect, kb: Knowl
     assert len(kb.documents(scope=Scope("acme"))) == 2
 
 
+def test_a_part_that_failed_is_named_without_its_message(connect: Connect) -> None:
+    client = connect()
+    body = {"query": "broken leave"}
+    answer = client.post("/v1/search", json=body).json()
+    assert answer["degraded"] == [{"where": "vector", "reason": "RuntimeError"}]
+    assert len(answer["hits"]) == 2
+    for path in ("search", "stream", "explain", "explain?view=html"):
+        assert "cannot embed" not in client.post(f"/v1/{path}", json=body).text
+
+
 def test_a_document_that_fails_is_reported_beside_the_others(connect: Connect) -> None:
     documents = [{"id": "good", "text": "Good."}, {"id": "bad", "text": "broken"}]
     report = connect().post("/v1/documents", json={"documents": documents}).json()
@@ -114,6 +124,7 @@ def test_a_document_that_fails_is_reported_beside_the_others(connect: Connect) -
         ({"json": {"query": "leave", "top_k": 101}}, 422, "too_many"),
         ({"json": {"query": "leave", "topk": 5}}, 422, "bad_request"),
         ({"json": {"query": "leave", "mode": "magic"}}, 422, "bad_request"),
+        ({"json": {"query": "leave", "mode": "graph"}}, 422, "bad_request"),
         ({"json": {"query": "leave", "filters": {"filters": []}}}, 422, "bad_request"),
         (
             {"json": {"query": "leave", "filters": {"filters": [{"key": "a", "values": 1}]}}},
@@ -264,5 +275,10 @@ def test_openapi_describes_each_route_with_examples_and_the_key(connect: Connect
             assert ("security" in operation) == path.startswith("/v1/")
     for name in ("SearchRequest", "AddRequest"):
         assert schema["components"]["schemas"][name]["examples"]
-    content = schema["paths"]["/v1/search"]["post"]["responses"]["200"]["content"]
-    assert content["application/json"]["example"]["hits"]
+    for path, method in (
+        ("/v1/search", "post"),
+        ("/v1/documents", "post"),
+        ("/v1/documents", "get"),
+    ):
+        content = schema["paths"][path][method]["responses"]["200"]["content"]
+        assert content["application/json"]["example"]

@@ -14,12 +14,13 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
+from starlette.testclient import TestClient
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_mcp_server, serve_mcp
+from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
 from llama_retrieval_ext.serve.mcp_server import mcp_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.serve.conftest import KEYS, LOCAL, bearer
@@ -153,6 +154,16 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
                 "digging -HAS_HAZARD-> collapse",
                 f"collapse -MITIGATED_BY-> {measure}",
             ]
+
+
+def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
+    with TestClient(create_app(graph_kb, keys=ApiKeys.parse(KEYS))) as client:
+        body = {"query": "What does digging require?", "mode": "kg_rule"}
+        for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
+            answer = client.post("/v1/search", json=body, headers=bearer(tenant))
+            (hit,) = answer.json()["hits"]
+            assert measure in hit["text"]
+            assert [edge["target"] for edge in hit["proof"]] == ["collapse", measure]
 
 
 async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
