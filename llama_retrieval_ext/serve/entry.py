@@ -167,19 +167,23 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
     """
     limits = limits or ServeLimits()
     server = create_mcp_server(kb, scope=scope, about=about, rules=rules, limits=limits)
-    if address is None:
-        if keys is not None:
-            raise ConfigurationError(
-                "keys are for HTTP; over stdio there is one client: add --http"
-            )
-        server.run("stdio")
-        return
+    # What the package of MCP needs has uvicorn.
     from llama_retrieval_ext.serve.mcp_server import mcp_app  # noqa: PLC0415 - an extra
-    from llama_retrieval_ext.serve.server import check_host, run_server  # noqa: PLC0415 - likewise
+    from llama_retrieval_ext.serve.server import (  # noqa: PLC0415 - likewise
+        check_host,
+        json_logs,
+        run_server,
+    )
 
-    host, port = address
-    check_host(host, keys)
-    run_server(mcp_app(server, scope=scope, keys=keys, limits=limits), host=host, port=port)
+    if address is not None:
+        host, port = address
+        check_host(host, keys)
+        run_server(mcp_app(server, scope=scope, keys=keys, limits=limits), host=host, port=port)
+        return
+    if keys is not None:
+        raise ConfigurationError("keys are for HTTP; over stdio there is one client: add --http")
+    with json_logs():
+        server.run("stdio")
 
 
 def _missing(error: ModuleNotFoundError, feature: str, extra: str) -> ImportError:

@@ -63,7 +63,7 @@ def run_server(app: App, *, host: str, port: int) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
         server_header=False,
     )
-    with _json_logs(), _exit_on_sigterm():
+    with json_logs(), _exit_on_sigterm():
         log.info("starting", extra={"facts": {"host": host, "port": port}})
         try:
             uvicorn.Server(config).run()
@@ -82,8 +82,8 @@ class _JsonFormatter(logging.Formatter):
 
 
 @contextmanager
-def _json_logs() -> Iterator[None]:
-    """Log what the server does to standard error."""
+def json_logs() -> Iterator[None]:
+    """Write what the server logs to standard error, one JSON object a line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
     level, propagate = log.level, log.propagate

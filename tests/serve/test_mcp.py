@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -16,13 +17,18 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ScopeRequiredError,
+)
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
 from llama_retrieval_ext.serve.mcp_server import mcp_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import each_case
 from tests.serve.conftest import KEYS, LOCAL, bearer
 
 ACME = Scope("acme")
@@ -185,6 +191,26 @@ def test_what_cannot_be_served_is_refused(kb: KnowledgeBase) -> None:
         serve_mcp(kb, scope=ACME, address=("0.0.0.0", 8001))
     with pytest.raises(ConfigurationError, match="keys are for HTTP"):
         serve_mcp(kb, scope=ACME, keys=ApiKeys.parse(KEYS))
+
+
+@each_case(
+    ("function", "package", "extra"),
+    [(create_app, "fastapi", "serve"), (create_mcp_server, "mcp", "mcp")],
+)
+def test_a_missing_extra_is_named(
+    kb: KnowledgeBase,
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[..., object],
+    package: str,
+    extra: str,
+) -> None:
+    for name in [*sys.modules]:
+        if name.startswith("llama_retrieval_ext.serve.") or name.split(".")[0] == package:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependencyError) as raised:
+        function(kb, scope=ACME)
+    assert raised.value.extra == extra
 
 
 @asynccontextmanager
