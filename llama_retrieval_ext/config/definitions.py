@@ -91,13 +91,7 @@ class Definition:
 
 
 def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) -> Definition:
-    """Return the definition of a function or class, from its signature.
-
-    Args:
-        make: The function or class. A ``**kwargs`` of a function has no place in a configuration.
-        name: The name in configurations.
-        takes_parts: Whether its first argument is `RegistryParts`.
-    """
+    """Return the definition of a function or class, from its signature."""
     called: Any = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
     hints = get_type_hints(called, include_extras=True)
     declared = list(inspect.signature(called).parameters.values())
@@ -168,14 +162,7 @@ def retrieval_pipeline(
     top_k: int | None = None,
     description: str = "",
 ) -> RetrievalPipeline:
-    """A pipeline built step by step.
-
-    Args:
-        name: As for `RetrievalPipeline`.
-        stages: What is added, in its order.
-        top_k: As for `RetrievalPipeline`.
-        description: As for `RetrievalPipeline`.
-    """
+    """A pipeline built step by step."""
     pipe = RetrievalPipeline(name, top_k=top_k, description=description)
     for stage in stages:
         pipe = pipe.add_stage(stage)
@@ -185,15 +172,7 @@ def retrieval_pipeline(
 def metadata_filters(
     *, filters: Sequence[JsonValue], condition: FilterCondition | str | None = FilterCondition.AND
 ) -> MetadataFilters:
-    """LlamaIndex's conditions on metadata, as its JSON has them.
-
-    Args:
-        filters: Mappings of ``key``, ``value`` and ``operator``, or nested filters.
-        condition: ``and``, ``or`` or ``not``.
-
-    Raises:
-        InvalidFilterError: They cannot mean anything.
-    """
+    """LlamaIndex's conditions on metadata, as its JSON has them."""
     try:
         parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
     except ValidationError as error:

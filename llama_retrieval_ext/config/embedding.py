@@ -46,11 +46,7 @@ class EnvironmentReference(BaseModel):
     env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)
 
     def value(self) -> str:
-        """Return the value of the variable.
-
-        Raises:
-            ConfigurationError: It is not set.
-        """
+        """Return the value of the variable."""
         content = os.environ.get(self.env)
         if not content:
             raise ConfigurationError(f"the environment variable {self.env!r} is not set")
@@ -58,11 +54,7 @@ class EnvironmentReference(BaseModel):
 
 
 def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return settings with the values of the environment variables that they refer to.
-
-    Raises:
-        ConfigurationError: A variable is not set.
-    """
+    """Return settings with the values of the environment variables that they refer to."""
     if isinstance(value, EnvironmentReference):
         return value.value()
     if isinstance(value, SecretStr):

@@ -60,13 +60,7 @@ def is_node(value: object) -> bool:
 
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield what is wrong with a configuration, without making anything of it.
-
-    Args:
-        data: Mappings, lists and scalars.
-        known: What may be named.
-        path: Where it stands.
-    """
+    """Yield what is wrong with a configuration, without making anything of it."""
     if is_node(data):
         yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
     for child_path, value in inside(data, path):
@@ -94,12 +88,7 @@ def unknown_type(name: str, known: Collection[str]) -> str:
 
 
 def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]:
-    """Return the JSON Schema of nodes.
-
-    Args:
-        known: What may be named.
-        roots: Types that may stand at the top.
-    """
+    """Return the JSON Schema of nodes."""
     definitions: dict[str, object] = {
         REF: {
             "description": "An object of the application, by the name it is bound under.",

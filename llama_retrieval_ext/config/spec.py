@@ -47,15 +47,7 @@ class BuildError(Exception):
 
 
 def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401 - any JSON
-    """Return a part as mappings, lists and scalars.
-
-    Args:
-        part: A stage, a retriever, or what these are made of.
-        live: Objects of the application by name: they are written as ``{ref: NAME}``.
-
-    Raises:
-        ConfigurationError: It contains an object that is neither data nor among ``live``.
-    """
+    """Return a part as mappings, lists and scalars."""
     return _Writer(live).value(part, "the pipeline", depth=0)
 
 
@@ -141,11 +133,7 @@ class Builder:
         self._known, self._live, self._parts = known, live, parts
 
     def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
-        """Return what data stands for.
-
-        Raises:
-            BuildError: Something in it cannot be made.
-        """
+        """Return what data stands for."""
         if isinstance(data, str):
             return enum_members().get(data, data)
         if is_node(data):
@@ -197,11 +185,7 @@ class Builder:
             raise BuildError(path, error) from error
 
     def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        """Return what a definition makes of arguments.
-
-        Raises:
-            RetrievalExtError: The arguments cannot work.
-        """
+        """Return what a definition makes of arguments."""
         rest: list[object] = [self._parts] if definition.takes_parts else []
         hints = {name: each.hint for name, each in definition.parameters.items()}
         named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}

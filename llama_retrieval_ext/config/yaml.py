@@ -150,11 +150,7 @@ def load_pipeline(path: str | FilePath, vocabulary: Vocabulary) -> BaseRetriever
 
 
 def read_file(path: str | FilePath) -> str:
-    """Return the text of a file.
-
-    Raises:
-        ConfigFileError: It cannot be read.
-    """
+    """Return the text of a file."""
     try:
         with FilePath(path).open("rb") as file:
             return file.read(_Reader.max_bytes + 1).decode("utf-8")
@@ -197,12 +193,7 @@ def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
 
 
 def read_yaml(text: str, *, file: str = "") -> ConfigText:
-    """Return a YAML text as data, with the place of everything.
-
-    Raises:
-        ConfigFileError: It is no YAML, is too long or too deep, has references or tags, or a value
-            that is neither text nor number nor true, false or null.
-    """
+    """Return a YAML text as data, with the place of everything."""
     if "\0" in text:
         raise ConfigFileError(file, ["line 1: the text has a NUL character"])
     reader = _Reader(file)

@@ -296,14 +296,7 @@ class Experiment:
 def named_retrievers(
     retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
 ) -> dict[str, BaseRetriever]:
-    """Return retrievers by name; those of a list are named after themselves.
-
-    Args:
-        retrievers: At least one.
-
-    Raises:
-        ConfigurationError: There is none, or one is none.
-    """
+    """Return retrievers by name; those of a list are named after themselves."""
     if not isinstance(retrievers, Mapping):
         if isinstance(retrievers, BaseRetriever):
             raise ConfigurationError("retrievers are a list or a mapping; write [...] around one")
@@ -317,11 +310,7 @@ def named_retrievers(
 
 
 def frame_of(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
-    """Return rows as a pandas table.
-
-    Args:
-        rows: By name of the column.
-    """
+    """Return rows as a pandas table."""
     from pandas import DataFrame  # noqa: PLC0415 - optional
 
     return DataFrame(list(rows))

@@ -41,14 +41,7 @@ _cost: ContextVar[Cost | None] = ContextVar("llama_retrieval_ext_cost", default=
 
 @contextmanager
 def counting(cost: Cost) -> Generator[Cost]:
-    """Count the calls of models within the block, in all its threads and tasks.
-
-    Args:
-        cost: Where to count; a block around this one does not count them.
-
-    Yields:
-        The same cost.
-    """
+    """Count the calls of models within the block, in all its threads and tasks."""
     token = _cost.set(cost)
     try:
         yield cost
@@ -104,13 +97,7 @@ class SharedRankings:
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking, which runs the one given if nobody has run it yet.
-
-        Args:
-            retriever: Whose ranking.
-            query: As the retriever gets it.
-            plan: Calls the retriever.
-        """
+        """Return the plan for a ranking, which runs the one given if nobody has run it yet."""
         is_new = False
 
         def find() -> _Ranking:

@@ -162,11 +162,7 @@ class FusedPipeline:
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last.
-
-        Args:
-            current: Where to start.
-        """
+        """Yield each parameter with settings to try; get the one chosen, and return the last."""
         for parameter in ("fusion and weights", "depth", "MMR lambda"):
             settings = self.settings_of(parameter, current)
             if settings:
@@ -174,12 +170,7 @@ class FusedPipeline:
         return current
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
-        """Return the settings that differ from one in a parameter; none where it has none.
-
-        Args:
-            parameter: ``fusion and weights``, ``depth`` or ``MMR lambda``.
-            current: The one.
-        """
+        """Return the settings that differ from one in a parameter; none where it has none."""
         settings: list[Setting] = []
         if parameter == "fusion and weights":
             settings = self._fusions(current)
@@ -203,13 +194,7 @@ class FusedPipeline:
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the pipeline with a setting ranks first, best first.
-
-        Args:
-            setting: The setting.
-            question: The text of the question.
-            rankings: What the legs found.
-        """
+        """Return the node ids that the pipeline with a setting ranks first, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion
         if fusion is None:
@@ -245,11 +230,7 @@ class FusedPipeline:
         return self._vectors[question]
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the pipeline with another setting; it shares stores and legs with this one.
-
-        Args:
-            setting: The setting.
-        """
+        """Return the pipeline with another setting; it shares stores and legs with this one."""
         rebuilt: Retriever = _with_fusion(self.source, setting)
         outer, _ = _unwrapped(self.retriever)
         for each in reversed(outer):
@@ -389,12 +370,7 @@ def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
 
 
 def bound_as(original: Retriever, retriever: R) -> R:
-    """Bind a new retriever to the scope and objects of another one, and return it.
-
-    Args:
-        original: The other one.
-        retriever: The new one.
-    """
+    """Bind a new retriever to the scope and objects of another one, and return it."""
     retriever.scope, retriever.requires_scope = original.scope, original.requires_scope
     retriever.object_map = original.object_map
     return retriever

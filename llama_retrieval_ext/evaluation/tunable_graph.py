@@ -62,22 +62,12 @@ class SeededGraph:
         return max(self.retriever.candidates, self.retriever.top_k or 1)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield damping with settings to try; return the one chosen.
-
-        Args:
-            current: Where to start.
-        """
+        """Yield damping with settings to try; return the one chosen."""
         settings = [replace(current, damping=each) for each in _DAMPINGS]
         return (yield "damping", [each for each in settings if each != current])
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the walk with a damping ranks first, best first.
-
-        Args:
-            setting: The setting.
-            question: The text of the question.
-            rankings: What the seed found.
-        """
+        """Return the node ids that the walk with a damping ranks first, best first."""
         if setting.damping not in self._walks:
             replay = _Replay()
             self._walks[setting.damping] = replay, self._built(replay, setting)
@@ -89,11 +79,7 @@ class SeededGraph:
         return list(nodes)
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the retriever with another damping; it shares store, graph and seed.
-
-        Args:
-            setting: The setting.
-        """
+        """Return the retriever with another damping; it shares store, graph and seed."""
         return self._built(self.seed, setting)
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:

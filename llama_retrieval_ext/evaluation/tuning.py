@@ -224,9 +224,6 @@ def live_arguments(retriever: BaseRetriever) -> dict[str, object]:
     """Return the stores, models and graphs in a pipeline, by the names of the arguments.
 
     A second object for an argument of the same name gets a number: ``store``, ``store_2``.
-
-    Args:
-        retriever: The pipeline.
     """
     live: dict[str, object] = {}
     for name, value in _live_arguments(retriever):

@@ -275,13 +275,7 @@ _NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeErr
 
 
 async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
-    """Return what the async way gives, or the blocking way in a thread if there is no async way.
-
-    Args:
-        attempt: The async way. An error that says that it cannot work leads to ``blocking``; any
-            other is raised.
-        blocking: The blocking way; its error, if any, is raised.
-    """
+    """Return what the async way gives, or the blocking way in a thread if there is no async way."""
     try:
         return await attempt()
     except RetrievalExtError:

@@ -149,11 +149,6 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
     """The plan for the ranking that a stage makes of another, checked.
 
     A reranker that returns nothing leaves the order as it was, and the answer is degraded.
-
-    Raises:
-        ConfigurationError: The stage returns something that is no ranking.
-        ExecutionError: It returns a hit that was not in the ranking.
-        ScoreError: A score is not finite.
     """
     plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
@@ -164,18 +159,7 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
 
 
 def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:
-    """The ranking that a stage returned, each id once and best first.
-
-    Args:
-        stage: The stage.
-        answer: What it returned.
-        hits: The ranking that it got.
-
-    Raises:
-        ConfigurationError: It is no ranking.
-        ExecutionError: It has a hit that was not in the ranking.
-        ScoreError: A score is not finite.
-    """
+    """The ranking that a stage returned, each id once and best first."""
     ranking = ranking_of(answer, f"{type(stage).__name__}.refine_plan")
     # No pair a hit: thousands of these wake the garbage collector.
     places = {hit.node.node_id: index for index, hit in enumerate(hits)}

@@ -227,11 +227,7 @@ class Explanation(SearchResult):
 
 
 def explanation_of(result: SearchResult) -> Explanation:
-    """Return the result of a search whose trace recorded everything as an explanation.
-
-    Args:
-        result: Of a search.
-    """
+    """Return the result of a search whose trace recorded everything as an explanation."""
     return Explanation(*(getattr(result, each.name) for each in fields(SearchResult)))
 
 

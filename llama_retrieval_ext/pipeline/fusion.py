@@ -67,11 +67,7 @@ class LegRanking:
     normalised: dict[str, float] = field(default_factory=dict, init=False, compare=False)
 
     def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
-        """Normalised score of every id.
-
-        Raises:
-            ScoreError: One is not finite, or None and to be refused.
-        """
+        """Normalised score of every id."""
         scaled = self._scaled(normalise, unscored)
         self.normalised.update(scaled)
         return scaled
@@ -300,21 +296,7 @@ def fuse(
     top_k: int | None = None,
     source: str,
 ) -> list[Hit]:
-    """The ranking that a fusion makes of several.
-
-    Args:
-        fusion: Ours, or one with a `fuse` of its own, which may take fewer arguments.
-        rankings: The legs that answered, by name.
-        weights: The weight of each leg.
-        top_k: How many hits to return; None for all.
-        source: What the hits name as their source.
-
-    Raises:
-        ConfigurationError: The fusion returns something that is no ranking, or takes no weights
-            and there are some.
-        ExecutionError: It returns a hit that no leg found.
-        ScoreError: A score is missing or not finite.
-    """
+    """The ranking that a fusion makes of several."""
     if type(fusion).fuse is Fusion.fuse:
         return fusion.fuse(rankings, weights=weights, top_k=top_k, source=source)
     options = {"weights": weights, "top_k": top_k, "source": source}

@@ -28,18 +28,7 @@ Sources: TypeAlias = dict[str, list[Hit]]
 def target_hits(
     id_: str, target: Target, query: Query, *, template: str, sources: Sources
 ) -> Plan[list[Hit]]:
-    """The plan for the hits that a target gives, within the query's scope and filters.
-
-    Args:
-        id_: What the index node calls it; the source of its hits.
-        target: A plain node has no score.
-        query: The query.
-        template: Text of the node made of a query engine's answer.
-        sources: Where to note what that answer draws on.
-
-    Raises:
-        ExecutionError: A query engine answered from outside the scope or the filters.
-    """
+    """The plan for the hits that a target gives, within the query's scope and filters."""
     if isinstance(target, BaseRetriever):
         ranking = yield from retrieval(target, query.for_child())
         return [as_hit(hit, source=id_) for hit in ranking]
@@ -142,15 +131,7 @@ class Resolver:
         inside: Sequence[str] = (),
         sources: Sources | None = None,
     ) -> Plan[list[Hit]]:
-        """The plan for the ranking without the index nodes that lead somewhere.
-
-        Args:
-            hits: The ranking.
-            query: What the hits answer; what they lead to gets the same.
-            inside: `entry_id`s of the sources of the hits: an index node that leads there is a
-                circle.
-            sources: Gets what the answers of query engines draw on.
-        """
+        """The plan for the ranking without the index nodes that lead somewhere."""
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
         walk = _Walk(self, query, {} if sources is None else sources)

@@ -34,11 +34,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def then(left: object, right: object) -> object:
-    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all.
-
-    Raises:
-        CompositionError: Both are stages, but not in this order; the message holds the right one.
-    """
+    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         _refuse_class(left, right)
@@ -58,11 +54,7 @@ def then(left: object, right: object) -> object:
 
 
 def beside(left: object, right: object) -> Branches:
-    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all.
-
-    Raises:
-        CompositionError: One of them is no retriever.
-    """
+    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
@@ -254,13 +246,7 @@ _SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {rig
 
 
 def instead(kinds: tuple[str | None, str | None], left: object, right: object) -> str:
-    """What to write instead of ``left >> right`` or ``left | right``, in words and as code.
-
-    Args:
-        kinds: What the two are.
-        left: The part before the operator.
-        right: The part behind it.
-    """
+    """What to write instead of ``left >> right`` or ``left | right``, in words and as code."""
     leg = left if isinstance(left, Leg) else right
     name, inside = (repr(leg.name), leg.retriever) if isinstance(leg, Leg) else ("", leg)
     return _INSTEAD.get(kinds, _SIDE_BY_SIDE).format(

@@ -289,11 +289,6 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
 
 
 def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """Return the plan for what a child is sure to need; of another package's, nothing.
-
-    Args:
-        retriever: The child.
-        queries: As the child will get them.
-    """
+    """Return the plan for what a child is sure to need; of another package's, nothing."""
     if isinstance(retriever, Retriever) and queries:
         yield from retriever.prefetch(queries)

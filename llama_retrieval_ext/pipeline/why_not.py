@@ -151,10 +151,6 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
     """Return a plan that says where a node fell out; it reads the node only if nothing found it.
 
     A node outside the scope of the query is not told from one that does not exist.
-
-    Args:
-        trace: Of an explanation.
-        node_id: Of the node.
     """
     rank = rank_in(trace, node_id)
     if rank is not None:
@@ -171,33 +167,20 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
 
 
 def rank_in(trace: Trace, node_id: str) -> int | None:
-    """Return the rank of a node in what came out of a step, from 1; None where it is not there.
-
-    Args:
-        trace: The step, recorded.
-        node_id: Of the node.
-    """
+    """Return the rank of a node in what came out of a step, from 1; None where it is not there."""
     ids = [id_ for id_, _ in trace.ranking or ()]
     return ids.index(node_id) + 1 if node_id in ids else None
 
 
 def steps_of(trace: Trace) -> Iterator[Trace]:
-    """Yield a step and all inside it, the outer before the inner.
-
-    Args:
-        trace: The step.
-    """
+    """Yield a step and all inside it, the outer before the inner."""
     yield trace
     for child in trace.children:
         yield from steps_of(child)
 
 
 def ranked_children(trace: Trace) -> list[Trace]:
-    """Return the steps directly inside one that hits came out of.
-
-    Args:
-        trace: The step.
-    """
+    """Return the steps directly inside one that hits came out of."""
     return [child for child in trace.children if child.ranking is not None]
 
 
@@ -257,11 +240,7 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
 
 
 def requests_in(trace: Trace) -> list[Request]:
-    """Return the retrievers that ran in a step, each with its query, the outer before the inner.
-
-    Args:
-        trace: The step, recorded.
-    """
+    """Return the retrievers that ran in a step, each with its query, the outer before the inner."""
     requests = (each for step in steps_of(trace) for each in step.requests)
     return [each for each in requests if isinstance(each, Request)]
 

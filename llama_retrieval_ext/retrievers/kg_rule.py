@@ -265,11 +265,7 @@ def process_rules() -> RuleSet:
 
 
 def processes_in(context: Mapping[str, object]) -> list[str]:
-    """Return the processes that a query's context names.
-
-    Raises:
-        ConfigurationError: They are no names.
-    """
+    """Return the processes that a query's context names."""
     processes = context.get(PROCESSES_KEY) or ()
     listed = [processes] if isinstance(processes, str) else processes
     if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):

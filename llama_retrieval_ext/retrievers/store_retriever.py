@@ -32,12 +32,7 @@ _GROWTH: Final = 4
 
 
 def first_depth(top_k: int, *, most: int | None) -> int:
-    """How many hits to look at before it is known how many go.
-
-    Args:
-        top_k: How many are wanted.
-        most: How many hits there are at most to be had at once; None for any number.
-    """
+    """How many hits to look at before it is known how many go."""
     return _within(most, _FIRST * top_k, top_k)
 
 
@@ -49,15 +44,7 @@ def for_more(request: EngineQuery, top_k: int) -> EngineQuery:
 def collapsed(
     hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
 ) -> Plan[list[Hit]]:
-    """The plan for the first hits of a whole ranking after it was collapsed.
-
-    Args:
-        hits: Gives as many of the best hits as it is told.
-        collapse: What stays of them.
-        top_k: How many are wanted.
-        most: How many hits there are at most to be had at once; None for any number.
-        source: Who is told to have found too few where there are not so many to be had.
-    """
+    """The plan for the first hits of a whole ranking after it was collapsed."""
     depth = first_depth(top_k, most=most)
     while True:
         ranking = yield from hits(depth)

@@ -72,16 +72,7 @@ class LanguageModel:
         return metadata.context_window - output - used - _OVERHEAD
 
     def text(self, name: str, prompt: str, *, temperature: float | None = None) -> Plan[str]:
-        """Return the plan for the answer to a prompt, without what a model only thinks.
-
-        Args:
-            name: What the call is named in traces and errors.
-            prompt: The prompt.
-            temperature: Of this answer; None for the model's own.
-
-        Raises:
-            GenerationError: The prompt does not fit, or the model fails, is late, or says nothing.
-        """
+        """Return the plan for the answer to a prompt, without what a model only thinks."""
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
         attempt: Call[CompletionResponse] = Call(
@@ -96,16 +87,7 @@ class LanguageModel:
         return _whole(name, outcomes[0].result().text or "")
 
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
-        """Return the plan for an answer as a pydantic object; a malformed one is asked for again.
-
-        Args:
-            name: What the call is named in traces and errors.
-            prompt: The prompt, to which `structured_prompt` adds the schema.
-            output_cls: What the answer must be.
-
-        Raises:
-            GenerationError: As for `text`, or the second answer is malformed as well.
-        """
+        """Return the plan for an answer as a pydantic object; repeat the call if malformed."""
         whole = structured_prompt(prompt, output_cls)
         first = yield from self.text(name, whole)
         value, problem = parse_structured(first, output_cls)
@@ -129,9 +111,6 @@ class LanguageModel:
         """Yield the answer so far, each time it has grown, and last the whole one.
 
         What a model only thinks is left out.
-
-        Raises:
-            GenerationError: As for `text`.
         """
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
@@ -178,11 +157,7 @@ class LanguageModel:
 
 
 def as_llm(llm: LLM | Caller) -> LLM:
-    """Return a LlamaIndex LLM; a plain function from prompt to text becomes one.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Return a LlamaIndex LLM; a plain function from prompt to text becomes one."""
     if isinstance(llm, LLM):
         return llm
     if callable(llm):
@@ -304,13 +279,6 @@ _LONGEST_TAG: Final = 24
 
 def timed(parts: Callable[[], Iterator[T]], timeout_s: float) -> Iterator[T]:
     """Yield what an iterator gives, which runs in a thread and may take so long altogether.
-
-    Args:
-        parts: Starts it. It is left to itself when it is late, and ends after its next part.
-        timeout_s: Seconds.
-
-    Raises:
-        DeadlineExceededError: It is late.
 
     Examples:
         >>> list(timed(lambda: iter("ab"), 5))

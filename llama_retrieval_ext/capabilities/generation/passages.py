@@ -75,12 +75,6 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
     A passage that is too long for what is left is cut if a good part of it fits; what follows it is
     left out, so that no worse hit stands for a better one.
-
-    Args:
-        hits: Best first.
-        tokens: Counts tokens.
-        room: Tokens that the passages may take together.
-        first: The number of the first.
     """
     texts: list[str] = []
     for number, hit in enumerate(hits, start=first):
@@ -98,9 +92,6 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
     """Return hits for texts, nodes and hits; a text gets an id by its number.
-
-    Raises:
-        ConfigurationError: One of them is none of these.
 
     Examples:
         >>> [hit.node_id for hit in as_hits(["25 days of leave", "Sick leave"])]

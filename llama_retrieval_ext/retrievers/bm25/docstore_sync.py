@@ -102,12 +102,7 @@ class DocstoreFollower:
                 self._looking.release()
 
     def refresh(self, *, show_progress: bool = False) -> None:
-        """Bring the index up to date now.
-
-        Raises:
-            ConfigurationError: The docstore has more than ``max_chunks`` nodes; what was added to
-                it is left out.
-        """
+        """Bring the index up to date now."""
         with self._looking:
             self._refresh(show_progress=show_progress)
             if self.overflow:

@@ -99,16 +99,7 @@ class Snapshot:
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
     ) -> list[Candidate]:
-        """The nodes with the highest scores above 0, best first; equal scores by node id.
-
-        Args:
-            terms: How often the query has which term; a term counts as often as it has it.
-            top_k: How many to return, at least 1.
-            condition: What every node satisfies; None for everything.
-
-        Raises:
-            ScopeViolationError: A node satisfied it once and has been changed since.
-        """
+        """The nodes with the highest scores above 0, best first; equal scores by node id."""
         columns = self.postings.columns(terms)
         if not len(columns):
             return []
@@ -210,21 +201,7 @@ class KeywordIndex:
         nodes: Iterable[BaseNode] = (),
         within: Condition | None = None,
     ) -> int:
-        """Take out some nodes and put in others, which replace those of the same id.
-
-        Args:
-            gone: Ids of the nodes to take out; unknown ones are passed over.
-            nodes: What to put in; of a repeated id the last.
-            within: What the caller may see. It cannot put in anything else, nor take out or replace
-                what it cannot see.
-
-        Returns:
-            How many nodes were taken out.
-
-        Raises:
-            ScopeError: A node to put in is not within.
-            DuplicateNodeError: A node to be replaced is not within.
-        """
+        """Take out some nodes and put in others, which replace those of the same id."""
         came = {counted.node.node_id: counted for counted in map(self._counted, nodes)}
         _check_within(came.values(), within)
         with self._changing:

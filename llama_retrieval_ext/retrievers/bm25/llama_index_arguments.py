@@ -84,12 +84,7 @@ class LlamaIndexOptions(TypedDict, total=False):
 
 
 def check_names(options: Mapping[str, object]) -> None:
-    """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured.
-
-    Raises:
-        ArgumentError: There is one.
-        ConfigurationError: One cannot be honoured.
-    """
+    """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured."""
     unknown = sorted(options.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
     if unknown:
         raise ArgumentError(
@@ -108,15 +103,7 @@ def check_names(options: Mapping[str, object]) -> None:
 
 
 def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer that these arguments ask for.
-
-    Args:
-        options: LlamaIndex's arguments.
-        tokenizer: Ours; None for the one that they mean, or the default.
-
-    Raises:
-        ConfigurationError: There is both, or one that cannot be honoured.
-    """
+    """The tokenizer that these arguments ask for."""
     named = [name for name in _OF_THE_TOKENIZER if name in options]
     if tokenizer is None and named:
         return tokenizer_for(
@@ -130,11 +117,7 @@ def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> T
 
 
 def top_k_from(options: LlamaIndexOptions, top_k: int) -> int:
-    """The number of hits, under either name.
-
-    Raises:
-        ConfigurationError: There is both, and they differ.
-    """
+    """The number of hits, under either name."""
     named = options.get("similarity_top_k", top_k)
     if top_k not in (named, DEFAULT_TOP_K):
         raise ConfigurationError(
@@ -153,10 +136,6 @@ def tokenizer_by_default(
     """The tokenizer if it is ours, else the one that the others ask for.
 
     LlamaIndex's deprecated tokenizer function is not used, and a warning says so.
-
-    Raises:
-        ConfigurationError: There is one of ours and others differ from their defaults, or an
-            argument cannot be honoured.
     """
     if tokenizer is None or (callable(tokenizer) and not isinstance(tokenizer, Tokenizer)):
         if tokenizer is not None:
@@ -175,16 +154,6 @@ def tokenizer_for(
     language: str | Sequence[str] | None, *, stemmer: Stemmer | None, skip_stemming: bool
 ) -> Tokenizer:
     """The tokenizer that cuts as these arguments mean to.
-
-    Args:
-        language: As bm25s names it, or stop words in so many words; none for None or an empty list.
-            Words are stemmed by it, too: LlamaIndex stems them all as English.
-        stemmer: The Snowball stemmer of the language. It cannot be kept, because it cannot be
-            pickled or persisted; it must be the one the tokenizer uses anyway.
-        skip_stemming: Whether words keep their endings.
-
-    Raises:
-        ConfigurationError: The language is not known, or the stemmer is another one.
 
     Examples:
         >>> tokenizer_for("de", stemmer=None, skip_stemming=False).language

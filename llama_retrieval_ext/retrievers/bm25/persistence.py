@@ -66,12 +66,7 @@ def settings_to_json(settings: BM25Settings) -> dict[str, object]:
 
 
 def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
-    """The settings that `settings_to_json` gave.
-
-    Raises:
-        KeyError: One is missing.
-        ValueError: One has a value that cannot work.
-    """
+    """The settings that `settings_to_json` gave."""
     filters = data["filters"]
     return BM25Settings(
         top_k=data["top_k"],
@@ -111,16 +106,7 @@ class Stored(NamedTuple):
 
 
 def write(path: Path, stored: Stored) -> None:
-    """Write a retriever into a directory, whole or not at all.
-
-    Args:
-        path: The directory, made if it is missing. A retriever that is there is replaced.
-        stored: What to write.
-
-    Raises:
-        ConfigurationError: A node cannot be written as JSON.
-        StoreUnavailableError: The directory cannot be written to.
-    """
+    """Write a retriever into a directory, whole or not at all."""
     header = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -143,12 +129,7 @@ def write(path: Path, stored: Stored) -> None:
 
 
 def read(path: Path) -> Stored:
-    """The retriever in a directory.
-
-    Raises:
-        StoreFormatError: There is none, it is damaged, or another version wrote it.
-        StoreUnavailableError: The file may not be read.
-    """
+    """The retriever in a directory."""
     file_path = path / FILE_NAME
     try:
         # Opened here, because np.load leaves a damaged file open.
@@ -206,10 +187,6 @@ def _bytes(text: str) -> npt.NDArray[np.uint8]:
 def node_to_line(node: BaseNode) -> str:
     """Return a node as one line: JSON, and its embedding.
 
-    Raises:
-        ConfigurationError: The node would not come back as it is: it is of a class that LlamaIndex
-            does not have, or has values that are no JSON.
-
     Examples:
         >>> node_from_line(node_to_line(TextNode(id_="n1", text="..."))).node_id
         'n1'
@@ -237,12 +214,7 @@ def node_to_line(node: BaseNode) -> str:
 
 
 def node_from_line(line: str) -> BaseNode:
-    """Return the node that `node_to_line` wrote.
-
-    Raises:
-        KeyError: It names no class of LlamaIndex.
-        ValueError: It is no JSON of a node.
-    """
+    """Return the node that `node_to_line` wrote."""
     text, embedding = line.split("\t")
     node = node_from_text(text)
     node.embedding = json.loads(embedding)

@@ -56,11 +56,6 @@ class Postings:
         """The postings after some documents have moved, some have gone and some have come.
 
         Linear in the number of entries, without a step of Python for those that stay.
-
-        Args:
-            places: The new number of each document, ascending, or -1 for one that goes;
-                ``(n_documents,)``.
-            added: How often each document that comes has which term, by its number.
         """
         rows = places[self.documents]
         stays = rows >= 0
@@ -154,10 +149,6 @@ _LEAST_BLOCKS = 512
 
 def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
     """Positions of the highest scores above 0, best first; equal scores by position.
-
-    Args:
-        scores: None of them negative; ``(n,)``.
-        top_k: How many positions to return, at least 1; fewer where fewer scores are above 0.
 
     Examples:
         >>> print(best(np.array([0, 2, 3, 2, 0], np.float32), 2))

@@ -107,18 +107,7 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
 def selected(
     selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
 ) -> Plan[list[Selection]]:
-    """The plan for a checked selection that takes at most a share of the time that is left.
-
-    Args:
-        selector: Picks the routes.
-        query: What to route.
-        choices: The routes.
-        share: Of what is left of the query's time; without a time limit there is none here.
-
-    Raises:
-        ConfigurationError: The selector returns something else than selections.
-        DeadlineExceededError: The selector is late.
-    """
+    """The plan for a checked selection that takes at most a share of the time that is left."""
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
     left_s = current_context().remaining_s()
@@ -263,11 +252,7 @@ class LlamaIndexSelector(Selector):
         self.selector = selector
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """What the selector picks.
-
-        Raises:
-            ExecutionError: It picks a route that there is not.
-        """
+        """What the selector picks."""
         tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
         result: SelectorResult = yield self._call(tools, query)
         picks: dict[int, Selection] = {}
@@ -297,15 +282,7 @@ class LlamaIndexSelector(Selector):
 
 
 def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
-    """The selector, or ours around one of LlamaIndex's.
-
-    Args:
-        selector: Ours or LlamaIndex's.
-        what: What the argument is called.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """The selector, or ours around one of LlamaIndex's."""
     if isinstance(selector, BaseSelector):
         return LlamaIndexSelector(selector)
     return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")

@@ -31,12 +31,6 @@ _STAGES: Final[Mapping[str, type[Refine]]] = {
 def stage_to_dict(stage: Refine) -> dict[str, object]:
     """Return a stage as JSON: its name as ``stage``, and what is not at its default.
 
-    Args:
-        stage: One of this package's that are data.
-
-    Raises:
-        ConfigurationError: It is another, or holds a model or a store.
-
     Examples:
         >>> stage_to_dict(Threshold(0.3))
         {'stage': 'Threshold', 'min_score': 0.3}
@@ -52,12 +46,6 @@ def stage_to_dict(stage: Refine) -> dict[str, object]:
 
 def stage_from_dict(data: Mapping[str, Any]) -> Refine:
     """Return the stage that `stage_to_dict` has written.
-
-    Args:
-        data: JSON.
-
-    Raises:
-        ConfigurationError: There is no such stage, or it does not take these values.
 
     Examples:
         >>> stage_from_dict({"stage": "ScoreDecay", "key": "published", "half_life": 365})
@@ -75,14 +63,7 @@ def stage_from_dict(data: Mapping[str, Any]) -> Refine:
 
 
 def value_to_dict(value: object) -> dict[str, object]:
-    """Return the fields of a dataclass as JSON, without those at their defaults.
-
-    Args:
-        value: An instance of a dataclass.
-
-    Raises:
-        ConfigurationError: A field is not data.
-    """
+    """Return the fields of a dataclass as JSON, without those at their defaults."""
     values = {
         each.name: getattr(value, each.name)
         for each in fields(value)  # type: ignore[arg-type]  # a dataclass

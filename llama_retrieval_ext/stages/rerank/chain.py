@@ -20,11 +20,7 @@ AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker
 
 
 def as_reranker(part: AnyReranker) -> Refine:
-    """A stage as it is; a LlamaIndex postprocessor or a ranker of ``rerankers`` as a stage.
-
-    Raises:
-        ConfigurationError: It is none of these.
-    """
+    """A stage as it is; a LlamaIndex postprocessor or a ranker of ``rerankers`` as a stage."""
     if isinstance(part, Refine):
         return part
     if isinstance(part, BaseNodePostprocessor):

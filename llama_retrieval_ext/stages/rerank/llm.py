@@ -58,14 +58,6 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     repeated one, and a relevance that is off the scale are refused: document 0 is none, not the
     last.
 
-    Args:
-        answer: What the model said, thoughts included.
-        documents: How many documents it was shown, numbered from 1.
-
-    Returns:
-        Place of the document, from 0, and relevance in ``[0, 1]``. Of an order alone, the relevance
-        falls evenly. Empty when nothing usable was said.
-
     Examples:
         >>> relevances_in("Doc: 2, Relevance: 9\nDoc: 0, Relevance: 10\nDoc: 2, Relevance: 1",
         ...               documents=3)

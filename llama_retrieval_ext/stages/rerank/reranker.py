@@ -80,15 +80,7 @@ def attempted(
     timeout_s: float | None = None,
     share: float = 1.0,
 ) -> Plan[list[Hit] | None]:
-    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails.
-
-    Args:
-        stage: A reranker; any other stage does as well.
-        query: The query.
-        hits: At least one.
-        timeout_s: Seconds it may take, if less than its own.
-        share: How much of the query's remaining time it may take.
-    """
+    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails."""
     name = repr(stage).partition("(")[0]
     own_s = stage.timeout_s if isinstance(stage, Reranker) else None
     task = Task(name, _ranking(stage, query, hits), _least(timeout_s, own_s, _share_s(share)))
@@ -118,11 +110,7 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Nothing, if a stage can have so much time.
-
-    Raises:
-        ConfigurationError: It is not a positive number of seconds.
-    """
+    """Nothing, if a stage can have so much time."""
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
 

@@ -85,11 +85,7 @@ class Boost(RecordsArguments):
 
 
 def check_weight(weight: float, name: str) -> float:
-    """The same weight, if it can be one.
-
-    Raises:
-        ConfigurationError: It is negative or not finite.
-    """
+    """The same weight, if it can be one."""
     if not (is_number(weight) and weight >= 0):
         raise ConfigurationError(
             f"the weight of {name!r} must be finite and not negative, got {weight!r}"
@@ -206,10 +202,6 @@ class _QueryTerms(NamedTuple):
 def coverage(terms: Collection[Hashable], present: Container[Hashable]) -> float:
     """The share of the terms that are present; 0 where there are none.
 
-    Args:
-        terms: Terms, each once.
-        present: Terms.
-
     Examples:
         >>> coverage({"annual", "leave"}, {"sick", "leave"})
         0.5
@@ -220,14 +212,6 @@ def coverage(terms: Collection[Hashable], present: Container[Hashable]) -> float
 
 def longest_run(terms: Sequence[str], text: Sequence[str]) -> int:
     """How many tokens in a row stand in the text as they stand in the query, at most.
-
-    Args:
-        terms: Tokens of the query.
-        text: Tokens of the text.
-
-    Returns:
-        At most ``len(wanted)``. Time is ``len(text)`` times how often a token is repeated in
-        ``wanted``.
 
     Examples:
         >>> longest_run(["days", "of", "leave"], ["ten", "days", "of", "rest", "and", "leave"])

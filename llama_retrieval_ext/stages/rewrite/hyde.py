@@ -79,9 +79,6 @@ class HypotheticalDocuments:
 def passage_in(answer: str) -> str:
     r"""The passage that a model wrote, without what it says around it.
 
-    Returns:
-        The passage; empty where there is none: no words, or a refusal.
-
     Examples:
         >>> passage_in("<think>leave</think>Here is a passage:\n\nStaff have 25 days.")
         'Staff have 25 days.'
