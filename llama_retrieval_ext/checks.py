@@ -4,8 +4,7 @@ import difflib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
@@ -124,16 +123,20 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.keys() >= _TWO_WORDS:
             raise _two_numbers(*(kwargs[name] for name in sorted(_TWO_WORDS, key=len)))
-        with _explained(function, args, kwargs):
+        try:
             return function(*args, **kwargs)
+        except TypeError as error:
+            raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
     if not inspect.iscoroutinefunction(function):
         return call
 
     @wraps(function)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
-        with _explained(function, args, kwargs):
+        try:
             return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
+        except TypeError as error:
+            raise _explained(error, function, args, kwargs)  # noqa: B904 - as above
 
     return acall  # type: ignore[return-value]  # likewise
 
@@ -179,20 +182,19 @@ class CheckedArguments:
         checked_arguments(cls)
 
 
-@contextmanager
 def _explained(
-    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
-) -> Iterator[None]:
-    """Raise `ArgumentError` for a ``TypeError`` of a call that does not fit the signature."""
-    try:
-        yield
-    except ArgumentError:
-        raise
-    except TypeError as error:
-        problem = _misfit(function, args, kwargs)
-        if problem is None:
-            raise
-        raise ArgumentError(problem) from error
+    error: TypeError,
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> TypeError:
+    """The `ArgumentError` for a call that does not fit the signature, or the error itself."""
+    problem = None if isinstance(error, ArgumentError) else _misfit(function, args, kwargs)
+    if problem is None:
+        return error
+    explained = ArgumentError(problem)
+    explained.__cause__ = error
+    return explained
 
 
 def _misfit(
