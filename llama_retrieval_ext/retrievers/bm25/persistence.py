@@ -188,6 +188,7 @@ def node_to_line(node: BaseNode) -> str:
     """Return a node as one line: JSON, and its embedding.
 
     Examples:
+        >>> from llama_index.core.schema import TextNode
         >>> node_from_line(node_to_line(TextNode(id_="n1", text="..."))).node_id
         'n1'
 
