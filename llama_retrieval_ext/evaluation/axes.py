@@ -1,6 +1,8 @@
-"""How plots are drawn: axes, colours that the colour-blind tell apart, and letters of any script."""
+"""How plots are drawn: axes, colours for the colour-blind too, and letters of any script."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
@@ -29,6 +31,7 @@ _CHINESE: Final = (
     "Arial Unicode MS",
     "Droid Sans Fallback",
 )
+_NORMAL: Final = 400
 _MISSING: Final = "\N{WHITE SQUARE}"
 
 
@@ -97,25 +100,30 @@ def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return a text on one line that is at most so wide; a Chinese letter takes two columns.
+    """Return a text on one line that is at most so wide, without what is in its middle.
 
     Args:
         text: Of a node or document.
-        columns: How many.
+        columns: How many; a Chinese letter takes two.
 
     Examples:
-        >>> cut("annual leave of employees", 12), cut("安全生产许可证", 8)
-        ('annual leav…', '安全生…')
+        >>> cut("annual leave of employees", 12), cut("中华人民共和国安全生产法#第九条", 16)
+        ('annual…oyees', '中华人民…#第九条')
 
     """
-    line = " ".join(text.replace("$", r"\$").split())
-    widths = [2 if east_asian_width(letter) in "WF" else 1 for letter in line]
-    if sum(widths) <= columns:
-        return line
-    kept = 0
-    while sum(widths[: kept + 1]) < columns:
-        kept += 1
-    return f"{line[:kept].rstrip()}…"
+    line = " ".join(text.split())
+    if _width(line) > columns:
+        head, tail = line, line
+        while _width(head) > (columns - 1) * 0.6:
+            head = head[:-1]
+        while _width(head) + _width(tail) > columns - 1:
+            tail = tail[1:]
+        line = f"{head.rstrip()}…{tail.lstrip()}"
+    return line.replace("$", r"\$")  # else formulas begin there
+
+
+def _width(text: str) -> int:
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _drawable(text: str, letters: frozenset[int]) -> str:
@@ -133,12 +141,27 @@ def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     )
     from matplotlib.ft2font import FT2Font  # noqa: PLC0415
 
-    cached = {font.fname for font in fontManager.ttflist}
-    for path in set(findSystemFonts()) - cached:  # installed since matplotlib looked
-        fontManager.addfont(path)
-    known = {font.name for font in fontManager.ttflist}
-    chinese = next((name for name in _CHINESE if name in known), None)
+    chinese = _chinese_font()
+    if chinese is None:
+        for path in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:
+            with suppress(OSError, RuntimeError):  # installed since matplotlib looked, or broken
+                fontManager.addfont(path)
+        chinese = _chinese_font()
     families = (*rcParams["font.family"], *([chinese] if chinese else []))
     paths = {fontManager.findfont(FontProperties(family=[name])) for name in families}
     letters = frozenset(code for path in paths for code in FT2Font(path).get_charmap())
     return families, letters
+
+
+def _chinese_font() -> str | None:
+    """The first font with Chinese letters that is installed."""
+    from matplotlib.font_manager import fontManager  # noqa: PLC0415
+
+    fonts = {font.name: font for font in fontManager.ttflist}
+    name = next((name for name in _CHINESE if name in fonts), None)
+    if name and not any(
+        font.name == name and font.weight == _NORMAL for font in fontManager.ttflist
+    ):
+        # Else matplotlib warns that it takes another weight.
+        fontManager.ttflist.append(replace(fonts[name], weight=_NORMAL))
+    return name

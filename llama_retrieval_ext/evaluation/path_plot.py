@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -90,7 +91,9 @@ def _steps_of(hit: Hit) -> Iterator[PathStep]:
         yield from map(_proved, hit.proof)
         return
     parts = _STEP.split(hit.path)
-    for start, forth, back, end in zip(parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False):
+    for start, forth, back, end in zip(
+        parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False
+    ):
         yield PathStep(start, forth or back, end, is_reversed=forth is None)
 
 
@@ -118,7 +121,7 @@ def _columns(steps: Sequence[PathStep]) -> list[list[str]]:
     columns: list[list[str]] = [[] for _ in range(max(distances.values()) + 1)]
     for name, distance in distances.items():
         columns[distance].append(name)
-    for before, column in zip(columns, columns[1:], strict=False):
+    for before, column in pairwise(columns):
         places = {name: place for place, name in enumerate(before)}
         column.sort(key=lambda name: _mean_place(name, steps, places))
     return columns
