@@ -114,9 +114,10 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
             f"{marks.get((row['retriever'], each), '')}"
             for each in experiment.measures
         ]
-        times = [f"{row[each]:.1f}" for each in _TIMES]
+        times = [f"{row[each]:.1f} ms" for each in _TIMES]
         rows.append([row["retriever"], *values, *times, *(f"{row[each]:.3g}" for each in counts)])
-    header = ("retriever", *experiment.measures, *_TIMES, *counts)
+    percentiles = (each.removesuffix("_ms") for each in _TIMES)
+    header = ("retriever", *experiment.measures, *percentiles, *counts)
     return [title.replace("_", " ") for title in header], rows
 
 
