@@ -199,7 +199,7 @@ def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, fl
         at, mean = _number(row[column]), _number(row[tuning.measure])
         point = (at, mean, _number(row["standard_error"]))
         lines.setdefault(str(row["fusion"]), {})[at] = point  # the best comes last
-    names = sorted(lines, key=lambda name: name != str(default["fusion"]))
+    names = sorted(lines, key=lambda name: name == str(default["fusion"]))  # drawn above the rest
     return {name: sorted(lines[name].values()) for name in names}
 
 

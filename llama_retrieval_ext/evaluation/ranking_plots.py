@@ -233,4 +233,5 @@ def _title(hit: Hit) -> str:
 
 
 def _jaccard(one: set[str], other: set[str]) -> float:
-    return len(one & other) / (len(one | other) or 1)
+    either = len(one | other)
+    return len(one & other) / either if either else 1.0
