@@ -170,9 +170,9 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
             axes.fill_between(values, low, high, color=colour, alpha=0.12, linewidth=0)
     for row, marker, label in ((default, "o", "default"), (_chosen(tuning), "*", "chosen")):
         if row is not None:
-            at = [_number(row[column])], [_number(row[tuning.measure])]
-            edge = {"facecolors": "none", "edgecolors": "black"}
-            axes.scatter(*at, s=170, marker=marker, label=label, zorder=4, **edge)
+            x, y = _number(row[column]), _number(row[tuning.measure])
+            dot = axes.scatter([x], [y], s=170, marker=marker, label=label, zorder=4)
+            dot.set(facecolors="none", edgecolors="black")
     axes.legend(frameon=False, fontsize="small")
     title = f"{len(tuning.judgements)} questions ({tuning.judgements.origin})"
     return finished(axes, title=title, x=column, y=tuning.measure)
