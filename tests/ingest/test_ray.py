@@ -1,11 +1,13 @@
 """`ingest_with_ray` on a cluster of one node with two CPUs, on the loopback address."""
 
+import gc
 import os
 import signal
 import sqlite3
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document, TransformComponent
+from llama_index.core.schema import BaseNode, Document, TransformComponent
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
@@ -68,6 +70,9 @@ def cluster() -> Iterator[str]:
         )
         yield context.address_info["address"]
         ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what it left open, before another test is blamed for it
 
 
 @pytest.fixture
@@ -91,10 +96,14 @@ def stored(kb: KnowledgeBase, scope: Scope | None = None) -> dict[str, object]:
         key = DocumentKey("", "" if scope is None else scope.kb_ids[0], document.document_id)
         nodes = kb.get(document.document_id, scope=scope)
         contents[document.document_id] = (
-            [(node.node_id, node.get_content(), node.metadata) for node in nodes],
+            [(node.node_id, node.get_content(), node.metadata, related(node)) for node in nodes],
             list(kb._ledger.digests([key])),
         )
     return contents
+
+
+def related(node: BaseNode) -> str:
+    return str(sorted((str(kind), repr(each)) for kind, each in node.relationships.items()))
 
 
 def added(
