@@ -59,7 +59,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
-    *("ir_datasets", "ir_measures", "pytrec_eval"),
+    *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -1,7 +1,7 @@
 """`ingest_with_ray`: `KnowledgeBase.add` for more documents than one machine prepares in time."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ _FILE_BYTES = 4 * 2**20 // _FILES
 
 @checked_call
 def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one call
-    documents: "str | Path | Iterable[str | Path] | Iterable[BaseNode] | Dataset",
+    documents: "str | Path | Collection[str | Path] | Iterable[BaseNode] | Dataset",
     url: str,
     *,
     embed_model: str | BaseEmbedding | None = None,
@@ -47,7 +47,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
     What is stored is what ``KnowledgeBase.add`` stores, under the same ids. Documents that are
     there already, unchanged, are neither split nor embedded; files are read to know that. So it is
     resumed by calling it again, whatever was killed. A batch whose worker dies is prepared again by
-    another, three times; then its documents are reported as failures, and the others go in.
+    another, up to three times; then its documents are reported as failures, and the others go in.
 
     The cluster is the one that ``ray.init`` has connected to; without one, Ray takes the one that
     ``RAY_ADDRESS`` names, or starts one on this machine. Its nodes need this package.
@@ -130,8 +130,10 @@ def _source(
     """What progress is counted over, and the work there is."""
     if hasattr(documents, "iter_rows"):
         documents = map(_document, documents.iter_rows())
-    first, documents = _peeked([documents] if isinstance(documents, str | Path) else documents)
-    if isinstance(first, str | Path):
+    if isinstance(documents, str | Path):
+        documents = [documents]
+    several = isinstance(documents, Collection)
+    if several and any(isinstance(each, str | Path) for each in islice(documents, 1)):
         reading = Reading()
         files = find_files(documents, reading, **selection)
         cluster.leave_out(reading)
@@ -140,15 +142,6 @@ def _source(
         raise ConfigurationError("include and exclude select files; pass paths with them")
     groups = grouped(documents)
     return groups, cluster.of_groups(group_batches(groups))
-
-
-def _peeked(documents: Any) -> tuple[object, Any]:  # noqa: ANN401 - as above
-    """The first of them, or None, and all of them."""
-    if isinstance(documents, Sequence) or not isinstance(documents, Iterable):
-        return documents[0] if isinstance(documents, Sequence) and documents else None, documents
-    rest = iter(documents)
-    first = list(islice(rest, 1))
-    return (first[0] if first else None), chain(first, rest)
 
 
 def _document(row: dict[str, Any]) -> Document:

@@ -52,13 +52,6 @@ class Work(NamedTuple):
     result: Any
 
 
-class _Found(NamedTuple):
-    """What the driver hears of documents that were read: enough to look them up."""
-
-    marks: list[SourceDocument]
-    failures: dict[str, Exception]
-
-
 # The digest, and each node as it is stored, with its vector: an eighth of the time of pickling.
 _PackedDocument: TypeAlias = tuple[str, list[tuple[str, "array[float]"]]]
 
@@ -86,7 +79,7 @@ class Cluster:
         try:
             # In a list, so that Ray hands tasks the reference: each process loads a model once.
             self._preparation = [ray.put(addition.parts.preparation)]
-        except TypeError as error:
+        except (TypeError, pickle.PicklingError) as error:
             raise ConfigurationError(
                 f"the embedding model or a transformation cannot be sent to workers ({error}); "
                 "give the model by its notation, such as 'local', and transformations that pickle"
@@ -96,7 +89,7 @@ class Cluster:
 
     def leave_out(self, reading: Reading) -> None:
         """Note files that cannot be read."""
-        self._note(_failures(reading))
+        self._addition.tally.merge(_left_out(reading))
 
     def of_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[Work]:
         """Work on files, which tasks read."""
@@ -138,8 +131,7 @@ class Cluster:
         try:
             result = _got(work.result)
         except _LOST as error:
-            self._note({key.ref: _lost(error) for key in work.keys})
-            return
+            result = _lost([key.ref for key in work.keys], error)
         if isinstance(result, IngestionReport):
             self._addition.tally.merge(result)
         else:
@@ -147,10 +139,10 @@ class Cluster:
 
     def _looked_up(self, files: Sequence[Path], documents: Any, found: Any) -> Work:  # noqa: ANN401
         try:
-            marks, failures = _got(found)
+            marks, report = _got(found)
         except _LOST as error:
-            marks, failures = [], {str(file): _lost(error) for file in files}
-        self._note(failures)
+            marks, report = [], _lost(files, error)
+        self._addition.tally.merge(report)
         return self._work(len(files), documents, self._addition.changed(marks))
 
     def _work(self, weight: int, documents: Any, changed: Sequence[SourceDocument]) -> Work:  # noqa: ANN401
@@ -165,18 +157,10 @@ class Cluster:
         begun: deque[T] = deque()
         for item in items:
             begun.append(item)
-            while len(begun) > 2 * _n_cpus():
+            resources = ray.cluster_resources()  # type: ignore[no-untyped-call]  # they may change
+            while len(begun) > 2 * max(1, resources.get("CPU", 1)):
                 yield begun.popleft()
         yield from begun
-
-    def _note(self, failures: Mapping[str, Exception]) -> None:
-        for name, error in failures.items():
-            self._addition.tally.failed(name, error)
-
-
-def _n_cpus() -> float:
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return max(1, resources.get("CPU", 1))
 
 
 def _got(reference: Any) -> Any:  # noqa: ANN401 - whatever the task returned
@@ -186,8 +170,14 @@ def _got(reference: Any) -> Any:  # noqa: ANN401 - whatever the task returned
         raise error.cause from error
 
 
-def _lost(error: Exception) -> IngestionError:
-    return IngestionError(f"its worker died each time that it was tried: {describe(error)}", {})
+def _lost(names: Iterable[object], error: Exception) -> IngestionReport:
+    why = IngestionError(f"its worker died each time that it was tried: {describe(error)}", {})
+    return IngestionReport(failures={str(name): why for name in names})
+
+
+def _left_out(reading: Reading) -> IngestionReport:
+    reasons = {str(file): IngestionError(why, {}) for file, why in reading.left_out.items()}
+    return IngestionReport(failures=reasons)
 
 
 @lru_cache(maxsize=1)
@@ -198,7 +188,8 @@ def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
 
 def _read(
     preparation: Sequence[Any], scope: Mapping[str, str], files: Sequence[Path]
-) -> tuple[list[SourceDocument], _Found]:
+) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
+    """The documents, and what the driver needs of them: keys and digests, and what failed."""
     reading = Reading()
     found: list[SourceDocument] = []
     failures: dict[str, Exception] = {}
@@ -208,11 +199,8 @@ def _read(
         except Exception as error:  # noqa: BLE001 - the report carries it
             failures[document.doc_id] = _portable(error)
     marks = [SourceDocument(each.key, (), each.digest) for each in found]
-    return found, _Found(marks, {**failures, **_failures(reading)})
-
-
-def _failures(reading: Reading) -> dict[str, Exception]:
-    return {str(file): IngestionError(why, {}) for file, why in reading.left_out.items()}
+    failures.update(_left_out(reading).failures)
+    return found, (marks, IngestionReport(failures=failures))
 
 
 def _prepare(
