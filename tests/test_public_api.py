@@ -22,6 +22,7 @@ from llama_retrieval_ext import (
     ingest,
     pipeline,
     retrievers,
+    serve,
     stages,
     stores,
     testing,
@@ -35,6 +36,7 @@ REFERENCE = ROOT / "README.md"
 TIERS: list[ModuleType] = [
     capabilities,
     config,
+    serve,
     *(
         embeddings,
         errors,
@@ -59,6 +61,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("fastapi", "mcp", "uvicorn"),
     *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
