@@ -5,13 +5,12 @@ documents go from task to task through Ray's object store.
 """
 
 import pickle
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray.exceptions import (
@@ -24,13 +23,12 @@ from ray.exceptions import (
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.ingest.add import Addition, Group
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument
+from llama_retrieval_ext.ingest.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
 from llama_retrieval_ext.ingest.readers import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 T = TypeVar("T")
 
@@ -44,23 +42,12 @@ class Work(NamedTuple):
     Attributes:
         weight: How far it brings the progress bar.
         keys: The documents that have changed.
-        result: The packed batch, or the report of who wrote it; None if nothing has changed.
+        result: The `Batch`, or the report of who wrote it; None if nothing has changed.
     """
 
     weight: int
     keys: Sequence[DocumentKey]
     result: Any
-
-
-# The digest, and each node as it is stored, with its vector: an eighth of the time of pickling.
-_PackedDocument: TypeAlias = tuple[str, list[tuple[str, "array[float]"]]]
-
-
-class _Packed(NamedTuple):
-    """A `Batch` on its way between processes."""
-
-    results: Mapping[DocumentKey, _PackedDocument | Exception]
-    dimension: int | None
 
 
 class Cluster:
@@ -135,7 +122,7 @@ class Cluster:
         if isinstance(result, IngestionReport):
             self._addition.tally.merge(result)
         else:
-            self._addition.store(_unpacked(result))
+            self._addition.store(result)
 
     def _looked_up(self, files: Sequence[Path], documents: Any, found: Any) -> Work:  # noqa: ANN401
         try:
@@ -207,44 +194,21 @@ def _prepare(
     preparation: Sequence[Any],
     documents: Sequence[SourceDocument],
     versions: Sequence[tuple[DocumentKey, str]],
-) -> "_Packed":
+) -> Batch:
     by_version = {(each.key, each.digest): each for each in documents}
     batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
-    return _Packed({key: _packed(each) for key, each in batch.results.items()}, batch.dimension)
+    return Batch({key: _portable(each) for key, each in batch.results.items()}, batch.dimension)
 
 
-def _packed(result: Prepared | Exception) -> "_PackedDocument | Exception":
-    if isinstance(result, Exception):
-        return _portable(result)
+def _portable(result: T) -> T | IngestionError:
+    """The result, or an error that can be sent to another process, if it cannot."""
     try:
-        nodes = [(node_to_text(node), array("d", node.get_embedding())) for node in result.nodes]
-    except Exception as error:  # noqa: BLE001 - it is handed on as the document's result
-        return _portable(error)
-    return result.digest, nodes
-
-
-def _unpacked(batch: "_Packed") -> Batch:
-    results: dict[DocumentKey, Prepared | Exception] = {}
-    for key, packed in batch.results.items():
-        if isinstance(packed, Exception):
-            results[key] = packed
-        else:
-            digest, nodes = packed
-            restored = [
-                node_from_text(text).model_copy(update={"embedding": vector.tolist()})
-                for text, vector in nodes
-            ]
-            results[key] = Prepared(key, digest, tuple(restored))
-    return Batch(results, batch.dimension)
-
-
-def _portable(error: Exception) -> Exception:
-    """The error, or one that says the same, if it cannot be sent to another process."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
-    except Exception:  # noqa: BLE001 - whatever its class does
-        return IngestionError(describe(error), {})
-    return error
+        sent = pickle.dumps(result)
+        if isinstance(result, Exception):
+            pickle.loads(sent)  # noqa: S301 - made here
+    except Exception as error:  # noqa: BLE001 - whatever its class does
+        return IngestionError(describe(result if isinstance(result, Exception) else error), {})
+    return result
 
 
 class _Writer:
@@ -254,7 +218,7 @@ class _Writer:
         self._kb = KnowledgeBase.open(url, **settings)
         self._scope = scope
 
-    def write(self, batch: _Packed) -> IngestionReport:
+    def write(self, batch: Batch) -> IngestionReport:
         addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
-        addition.store(_unpacked(batch))
+        addition.store(batch)
         return addition.tally.report()
