@@ -38,6 +38,7 @@ class Session:
             needs them.
         degraded: Parts that failed and were left out.
         details: What stages add to the result.
+        confidences: Estimates that the answer is there, of each search that has one.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
@@ -45,10 +46,16 @@ class Session:
     unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
 
     def apart(self) -> "Session":
-        """Return the session of one answer of a batch: it shares all but degraded and details."""
-        return replace(self, degraded=[], details=[])
+        """Return the session of one answer of a batch: it shares what is not about the answer."""
+        return replace(self, degraded=[], details=[], confidences=[])
+
+    @property
+    def confidence(self) -> float | None:
+        """The highest of the estimates; None where there is none."""
+        return max(self.confidences, default=None)
 
     def take_unreached(self, key: Hashable) -> Exception | None:
         """Return the error of a prefetched search, once for each query; None if there is none."""

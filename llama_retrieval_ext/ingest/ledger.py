@@ -38,6 +38,7 @@ class KnowledgeBaseConfig:
         format: Version of the ledger.
         removing: Whether its removal was begun.
         params: Engine settings as JSON, for when the collection is created; empty for none.
+        calibrations: What it knows about confidence, as JSON by scope; empty for nothing.
     """
 
     embed_model: str
@@ -47,6 +48,7 @@ class KnowledgeBaseConfig:
     format: int = FORMAT
     removing: bool = False
     params: str = ""
+    calibrations: str = ""
 
     def check_format(self, where: str) -> None:
         """Raise if a newer version wrote it."""

@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.confidence import Confidence
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -132,6 +133,7 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
+    _confidence: Confidence | None = None
 
     @property
     @abstractmethod
@@ -195,6 +197,8 @@ class Searchable:
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )
         retriever.requires_scope = self.require_scope
+        if isinstance(retriever, HybridRetriever):
+            retriever.confidence = self._confidence
         return retriever
 
     @checked_call

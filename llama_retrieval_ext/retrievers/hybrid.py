@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import call, note_legs, step
+from llama_retrieval_ext.execution.context import call, current_context, note_legs, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -23,7 +23,8 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, scored_ids
+from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -91,6 +92,10 @@ class HybridRetriever(StoreRetriever):
 
     Scores are the fusion's; see there.
 
+    Attributes:
+        confidence: Estimates from what both searches found whether the best hit answers; a
+            knowledge base sets it. None for no estimate; there is none with ``pushdown`` either.
+
     The sum of scores is the default, for it keeps how far a hit is ahead of the next, which ranks
     forget: a question that only one of the searches understands is answered by that one. It is
     ``WeightedSum()``, but for keyword scores where fewer nodes than candidates share a term: these
@@ -106,6 +111,8 @@ class HybridRetriever(StoreRetriever):
         UnsupportedModeError: The store has no keyword search, or ``pushdown`` is asked for and the
             engine does not fuse by this fusion with these weights.
     """
+
+    confidence: Confidence | None = None
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
         self,
@@ -187,6 +194,7 @@ class HybridRetriever(StoreRetriever):
             else:
                 failures["vector"] = embedded.error
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
+        self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, query)
         return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
 
@@ -227,6 +235,7 @@ class HybridRetriever(StoreRetriever):
 
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
+            self._note_confidence(query, rankings)
             top[:] = self._top(rankings, query)
             return [each.node_id for each in top]
 
@@ -259,6 +268,11 @@ class HybridRetriever(StoreRetriever):
     def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
         fusion = self._fitting(rankings, query)
         return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
+
+    def _note_confidence(self, query: Query, legs: LegScores) -> None:
+        estimate = None if self.confidence is None else self.confidence(query, legs)
+        if estimate is not None:
+            current_context().session.confidences.append(estimate)
 
     def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
         """The hits in scope, with the contributions of the legs; ``best`` has the fused scores."""
