@@ -203,9 +203,9 @@ class SearchResult(Sequence[Hit]):
         details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
             the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
         query: The text that was searched for.
-        confidence: An estimate in ``[0, 1]`` that the best hit answers the query, from what a hybrid
-            search found, before stages behind it; of several searches the highest. None without a
-            calibration: see ``KnowledgeBase.calibrate``.
+        confidence: An estimate in ``[0, 1]`` that the best hit answers the query, from what a
+            hybrid search found, before stages behind it; of several searches the highest. None
+            without a calibration: see ``KnowledgeBase.calibrate``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode

@@ -62,8 +62,8 @@ def logistic_regression(
         ones), https://hastie.su.domains/ElemStatLearn/.
 
     Examples:
-        >>> weights, intercept = logistic_regression([[0], [1], [2], [3]], [False, False, True, True])
-        >>> [round(logistic(weights[0] * x + intercept), 2) for x in (0, 1.5, 3)]
+        >>> (weight,), intercept = logistic_regression([[0], [1], [2], [3]], [0, 0, 1, 1])
+        >>> [round(logistic(weight * x + intercept), 2) for x in (0, 1.5, 3)]
         [0.22, 0.5, 0.78]
 
     """

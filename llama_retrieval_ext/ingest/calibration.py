@@ -1,4 +1,4 @@
-"""Calibration of a knowledge base: questions made of its own sentences, and what is kept of them."""
+"""Calibration of a knowledge base by questions made of its own sentences."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,9 +100,7 @@ def examples(
             yield _without(node_id, legs), terms, False
 
 
-def _questions(
-    node_ids: Sequence[str], texts: Texts, random: Random
-) -> Iterator[tuple[str, str]]:
+def _questions(node_ids: Sequence[str], texts: Texts, random: Random) -> Iterator[tuple[str, str]]:
     """Questions, each with the id of the node it is about."""
     shuffled = random.sample(node_ids, len(node_ids))
     for start in range(0, len(shuffled), _OTHERS):

@@ -41,6 +41,7 @@ from llama_retrieval_ext.ingest.storage import (
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -363,7 +364,13 @@ class KnowledgeBase(Browsable):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        retriever = self.retriever("hybrid", top_k=1, scope=scope, candidates=DEPTH + 1)
+        retriever = HybridRetriever(
+            self._backend,
+            embed_model=self.embed_model,
+            top_k=1,
+            scope=scope,
+            candidates=DEPTH + 1,
+        )
         ids = self._contents.node_ids(scope)
         found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
         return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)

@@ -28,7 +28,8 @@ DEPTH: Final = 100
 # The rank that the best hit of a leg is compared with, and how many hits the best fused one is.
 _MARGIN: Final = 10
 _NEXT: Final = 5
-_L2: Final = 5.0
+# Strong: on questions made up anew the weights then differ little, and order real ones as well.
+_L2: Final = 20.0
 _DIGITS: Final = 6
 
 _tokenizer: Final = Tokenizer()
@@ -50,7 +51,9 @@ def signals(legs: LegScores, *, terms: int) -> list[float]:
         [0.75, 0.25]
 
     """
-    scores = {name: [score or 0.0 for _, score in ranking[:DEPTH]] for name, ranking in legs.items()}
+    scores = {
+        name: [score or 0.0 for _, score in ranking[:DEPTH]] for name, ranking in legs.items()
+    }
     numbers: list[float] = []
     if VECTOR in scores:
         near = scores[VECTOR]
@@ -100,7 +103,8 @@ class Calibration:
         weights: dict[str, list[float]] = {}
         for names in _ANSWERING:
             rows = [
-                signals({name: legs[name] for name in names}, terms=terms) for legs, terms, _ in known
+                signals({name: legs[name] for name in names}, terms=terms)
+                for legs, terms, _ in known
             ]
             slopes, intercept = logistic_regression(rows, labels, l2=_L2)
             weights["+".join(names)] = [_rounded(each) for each in (*slopes, intercept)]
@@ -145,7 +149,7 @@ class Calibration:
             0.881
 
         """
-        return cls(**{**data})
+        return cls(**data)
 
 
 def n_terms(text: str) -> int:

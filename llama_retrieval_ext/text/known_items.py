@@ -1,4 +1,4 @@
-"""Questions of somebody who half remembers a text: a part of a sentence, with words from elsewhere."""
+"""Questions of somebody who half remembers a text: parts of a sentence, and wrong words."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Final
 
 from llama_retrieval_ext.text.normalization import CJK
 
-_SENTENCE: Final = re.compile(r"[^.!?。！？\n]+")
+_SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
 # Pairs of CJK characters, which have about the length of a word, and words of other scripts.
 _WORD: Final = re.compile(rf"[{CJK}]{{1,2}}|(?:(?![{CJK}])\w)+")
 _CJK: Final = re.compile(f"[{CJK}]")
