@@ -42,6 +42,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from llama_index_instrumentation import get_dispatcher
-from llama_index_instrumentation.base import BaseEvent
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
+from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.single_flight import SingleFlight
 from llama_retrieval_ext.results import Hit
@@ -133,23 +133,6 @@ def in_answer() -> AbstractContextManager[Context]:
 
 
 _dispatcher = get_dispatcher(__name__)
-
-
-class RetrievalDegradedEvent(BaseEvent):
-    """A part of an answer failed and was left out.
-
-    Attributes:
-        where: The leg or stage, behind the legs it is in: ``outer/inner``.
-        reason: What went wrong there.
-    """
-
-    where: str
-    reason: str
-
-    @classmethod
-    def class_name(cls) -> str:
-        """LlamaIndex's name of the event."""
-        return "RetrievalDegradedEvent"
 
 
 def note_degraded(where: str, reason: BaseException | str) -> None:

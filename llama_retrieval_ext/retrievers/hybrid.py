@@ -11,6 +11,7 @@ from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import call, current_context, note_legs, step
+from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -196,7 +197,9 @@ class HybridRetriever(StoreRetriever):
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, query)
-        return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+        hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+        self._emit_fusion(fusion, rankings, len(hits))
+        return hits
 
     def _depth(self, query: Query) -> int:
         """How many hits each leg is asked for."""
@@ -248,7 +251,14 @@ class HybridRetriever(StoreRetriever):
         self._note_pushdown(query, "both searches in one request")
         scores = {each.node_id: each.score for each in top}
         fused = [each.rescored(scores[each.node_id]) for each in best]
+        self._emit_fusion(self._fitting(rankings, query), rankings, len(fused))
         return self._hits(top, fused, query)
+
+    def _emit_fusion(
+        self, fusion: Fusion, rankings: Mapping[str, Sequence[object]], returned: int
+    ) -> None:
+        found = {name: len(ranking) for name, ranking in rankings.items()}
+        emit_fusion(self.name, fusion, found, self.weights, returned=returned)
 
     @property
     def _embeds(self) -> bool:

@@ -3,13 +3,17 @@
 import logging
 from collections.abc import Sequence
 
+from llama_index_instrumentation import get_dispatcher
+
 from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.events import ScopeViolationEvent
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.stores.engine.backend import Candidate
 
 _logger = logging.getLogger(__name__)
+_dispatcher = get_dispatcher(__name__)
 
 
 def checked_hits(
@@ -43,6 +47,14 @@ def checked_hits(
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
     if len(passed) < len(hits):
+        _dispatcher.event(
+            ScopeViolationEvent(
+                store=store,
+                source=source,
+                violations=len(hits) - len(passed),
+                returned=len(hits),
+            )
+        )
         kept = {id(hit) for hit in passed}
         dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
         message = (
