@@ -135,7 +135,7 @@ def _repeated(model: Mapping[str, float], spelling: Mapping[str, str]) -> list[s
     return [
         spelling[term]
         for term, share in model.items()
-        for _ in range(round(_MOST_REPEATED * share / most))
+        for _ in range(max(1, round(_MOST_REPEATED * share / most)))
     ]
 
 
@@ -144,8 +144,8 @@ class Rocchio(Feedback):
     """Moves the embedding of a query towards its first hits: ``Rocchio(dense) >> dense``.
 
     The embeddings of the hits come from the store that they were found in. Off by default: it loses
-    on our test collections, as `RM3` does. Where embeddings cannot be had, the query goes on as it was, and
-    the answer is marked degraded.
+    on our test collections, as `RM3` does. Where embeddings cannot be had, the query goes on as it
+    was, and the answer is marked degraded.
 
     Args:
         retriever: Finds the first hits; the same as behind it, as a rule.
