@@ -7,10 +7,14 @@ import pytest
 
 from tests.clients import SkipWithoutClient
 from tests.quick import SlowTests
+from tests.servers import neo4j
 from tests.servers.given import given_hosts
+from tests.servers.once import share_servers
 
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
     from llama_retrieval_ext.testing.fakes import FakeEmbedding
     from tests.searching import Searched
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipWithoutClient())
     config.pluginmanager.register(SlowTests(config))
+    share_servers(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,6 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hosts:
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    modules = {getattr(item, "module", None) for item in session.items}
+    chosen = any(hasattr(module, "neo4j_url") for module in modules)
+    if chosen and not session.config.option.collectonly:
+        neo4j.prefetch()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling":
+    from tests.workers import Files  # noqa: PLC0415 - pytest-xdist may not be installed
+
+    return Files(config, log)
 
 
 @pytest.fixture(params=["sync", "async"])

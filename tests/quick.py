@@ -81,6 +81,7 @@ class SlowTests:
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
         self._left_out = config.option.markexpr == "not slow"
+        self._in_worker = hasattr(config, "workerinput")
         settings.load_profile("quick" if self._left_out else "full")
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -100,7 +101,7 @@ class SlowTests:
             gc.enable()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Mark the slow ones."""
+        """Mark the slow ones; workers begin with them, so that they end at the same time."""
         for item in items:
             place = self._place(item.path)
             inside = any(place == slow or place.startswith(f"{slow}/") for slow in _PLACES)
@@ -111,6 +112,8 @@ class SlowTests:
                 or _SERVER.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)
+        if self._in_worker:
+            items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:

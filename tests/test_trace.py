@@ -16,7 +16,7 @@ def test_a_step_takes_its_time() -> None:
     time.sleep(0.01)
     trace.end()
     assert trace.duration_s is not None
-    assert 0.01 <= trace.duration_s < 0.1
+    assert 0.01 <= trace.duration_s < 2
 
 
 def test_only_hits_are_counted() -> None:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
     from llama_retrieval_ext.execution.events import (
         FusionEvent,
         RetrievalDegradedEvent,
         ScopeViolationEvent,
     )
-    from llama_retrieval_ext.execution.legs import Leg
+    from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
     from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
     from llama_retrieval_ext.execution.telemetry import Telemetry
 
@@ -33,13 +32,12 @@ __all__ = [
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.execution.circuit_breaker": ("CircuitBreaker",),
         "llama_retrieval_ext.execution.events": (
             "FusionEvent",
             "RetrievalDegradedEvent",
             "ScopeViolationEvent",
         ),
-        "llama_retrieval_ext.execution.legs": ("Leg",),
+        "llama_retrieval_ext.execution.legs": ("CircuitBreaker", "Leg"),
         "llama_retrieval_ext.execution.plan": ("Call", "Outcome", "Plan", "Task", "Together"),
         "llama_retrieval_ext.execution.telemetry": ("Telemetry",),
     }

@@ -4,27 +4,157 @@ It lives in a context variable, so that it follows the query through threads, ta
 retrievers without being passed along.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
 from llama_index_instrumentation import get_dispatcher
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.single_flight import SingleFlight
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
+
+T = TypeVar("T")
+
+
+class _AbandonedError(Exception):
+    """The computation was cancelled or late; another request may start it again."""
+
+
+class _StuckError(Exception):
+    """Waiting would block the event loop that the computation needs."""
+
+
+class SingleFlight:
+    """Results by key; concurrent requests wait for one computation. Failures are not kept."""
+
+    __slots__ = ("_lock", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, _Value[Any]] = {}  # each key's type is its caller's affair
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
+        """Return the plan for the value of a key, computed once however many legs request it.
+
+        Args:
+            key: What identifies the value.
+            make: Returns the call that computes it.
+        """
+        while True:
+            with self._lock:
+                known = self._values.get(key)
+                if known is None:
+                    mine: _Value[T] = _Value()
+                    self._values[key] = mine
+                    break
+            try:
+                value: T = yield known.awaited()
+            except _AbandonedError:
+                continue
+            except _StuckError:
+                value = yield make()
+            return value
+        return (yield from self._make(key, mine, make()))
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether the value is known or being computed."""
+        return key in self._values
+
+    def keep(self, key: Hashable, value: object) -> None:
+        """Keep a value under a key, unless there is one, or one being computed.
+
+        Args:
+            key: What identifies the value.
+            value: The value, computed in a batch.
+        """
+        with self._lock:
+            if key not in self._values:
+                known = self._values[key] = _Value()
+                known.future.set_result(value)
+
+    def _make(self, key: Hashable, mine: "_Value[T]", call: Call[T]) -> Plan[T]:
+        try:
+            value: T = yield call
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            mine.failed(error)
+            raise
+        mine.future.set_result(value)
+        return value
+
+
+class _Value(Generic[T]):
+    """A value that is being computed."""
+
+    __slots__ = ("_loop", "future")
+
+    def __init__(self) -> None:
+        self.future: Future[T] = Future()
+        # A running future cannot be cancelled: a leg that is cancelled while it waits takes neither
+        # the one who is at it nor the others with it.
+        self.future.set_running_or_notify_cancel()
+        self._loop = _running_loop()
+
+    def awaited(self) -> Call[T]:
+        if self.future.done():
+            return Call(self.future.result, self._ready)
+        return Call(self._wait, lambda: asyncio.wrap_future(self.future))
+
+    def failed(self, error: BaseException) -> None:
+        # A failure is everybody's; a cancellation or a deadline only the leg's that met it.
+        own = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
+        self.future.set_exception(_AbandonedError() if own else error)
+
+    def _wait(self) -> T:
+        if self._loop is not None and not self.future.done() and _running_loop() is self._loop:
+            raise _StuckError
+        return self.future.result()
+
+    async def _ready(self) -> T:
+        return self.future.result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
 
 # The time that a composite keeps for itself: a share of what is left, up to a limit.
 _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
 
 OnPartial: TypeAlias = Callable[[list[Hit]], None]
+
+
+class SharesRankings(Protocol):
+    """Shares the rankings of retrievers between several answers to one query."""
+
+    def ranking(
+        self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
+    ) -> Plan[list[NodeWithScore]]:
+        """Return the plan for a ranking, which need not run the one that finds it.
+
+        Args:
+            retriever: Whose ranking.
+            query: As the retriever gets it.
+            plan: Calls the retriever.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -39,6 +169,8 @@ class Session:
         degraded: Parts that failed and were left out.
         details: What stages add to the result.
         confidences: Estimates that the answer is there, of each search that has one.
+        shared_rankings: Where retrievers inside several pipelines are called once; None for no
+            sharing beyond the answer.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
@@ -47,6 +179,7 @@ class Session:
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
+    shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch: it shares what is not about the answer."""
@@ -147,9 +280,6 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
     _dispatcher.event(RetrievalDegradedEvent(where=path, reason=text))
-
-
-T = TypeVar("T")
 
 
 def call(effect: Call[T]) -> Plan[T]:

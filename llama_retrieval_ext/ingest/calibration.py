@@ -10,6 +10,7 @@ from typing import Final
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.ingest.browsing import Browsable
 from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
@@ -63,6 +64,53 @@ class Calibrations:
         return calibration
 
 
+class Calibrated(Browsable):
+    """The part of a knowledge base that estimates whether an answer is there."""
+
+    _calibrations: Calibrations
+
+    def calibrate(
+        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
+    ) -> Calibration:
+        """Learn from its own sentences when the answer to a question is there.
+
+        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
+        works behind such a retriever. The questions are made of sentences of random nodes, without
+        labels or an LLM; each is searched for once, and counts with its node among the candidates
+        and without. It takes some 10 ms a question, whatever the number of nodes. The result is
+        stored beside the list of documents; other objects see it when they open the knowledge base.
+        Calibrate again when the collection has changed by a half.
+
+        A calibration holds for queries of exactly its scope, and is learned from nodes that this
+        scope can see: what one tenant has is never seen in the confidence of another's answers. The
+        one without a scope is for queries without one.
+
+        Args:
+            scope: The scope of the queries that it is for.
+            questions: How many questions to make, at most; at least 20.
+            seed: Of the choice of nodes and words.
+
+        Returns:
+            What was learned.
+
+        Raises:
+            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
+                five different words.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        retriever = HybridRetriever(
+            self._backend,
+            embed_model=self.embed_model,
+            top_k=1,
+            scope=scope,
+            candidates=DEPTH + 1,
+        )
+        ids = self._contents.node_ids(scope)
+        found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
+        return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
+
+
 def examples(
     node_ids: Sequence[str], texts: Texts, retriever: HybridRetriever, *, count: int, seed: int
 ) -> Iterator[tuple[LegScores, int, bool]]:
@@ -91,7 +139,7 @@ def examples(
     def record(query: Query, legs: LegScores) -> None:
         found[query.query_str] = legs
 
-    retriever.confidence = record
+    retriever.confidence, retriever.needs_ids = record, True
     retriever.retrieve_many(list(dict.fromkeys(text for text, _ in questions)), at_once=_AT_ONCE)
     for text, node_id in questions:
         legs, terms = found.get(text, {}), n_terms(text)

@@ -24,6 +24,7 @@ class KnowledgeBaseInfo:
         size_bytes: What its directory or file takes on the disk; None in memory and on a server.
         require_scope: Whether everything done with it needs a scope.
         many_tenants: Whether it was made to keep the nodes of a tenant together in the engine.
+        graph: URL of the graph that is kept in step with it; None for none.
     """
 
     url: str
@@ -36,6 +37,7 @@ class KnowledgeBaseInfo:
     size_bytes: int | None
     require_scope: bool
     many_tenants: bool
+    graph: str | None = None
 
 
 def describe_knowledge_base(
@@ -67,4 +69,5 @@ def describe_knowledge_base(
         size_bytes=None if location.path is None else bytes_on_disk(location.path),
         require_scope=require_scope,
         many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
+        graph=(config.graph or None) if config else None,
     )

@@ -20,34 +20,36 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
-from llama_retrieval_ext.ingest.browsing import Browsable
-from llama_retrieval_ext.ingest.calibration import QUESTIONS, Calibrations, examples
+from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.contents import Contents, batches
+from llama_retrieval_ext.ingest.extraction import Extraction
+from llama_retrieval_ext.ingest.graph_side import open_graph_side
 from llama_retrieval_ext.ingest.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
 )
+from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
     open_ledger,
     open_storage,
-    remove_knowledge_base,
     writer_of,
 )
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Browsable):
+class KnowledgeBase(Calibrated):
     """Documents in a store that can be searched, kept in step with what was added.
 
     Created by `open`. Threads may share it, and a process may open it more than once.
@@ -85,6 +87,7 @@ class KnowledgeBase(Browsable):
         self._calibrations = Calibrations(ledger)
         self._confidence = self._calibrations.estimate
         self._parts = parts
+        self._graphs = None if storage.graph is None else storage.graph.graphs
         self._backend = backend_for(storage.store)
         if isinstance(self._backend, EngineBackend):
             self._backend.requires_scope = self.require_scope
@@ -102,6 +105,9 @@ class KnowledgeBase(Browsable):
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
+        graph: Graph | None = None,
+        links: PassageLinks | None = None,
+        kg_extractors: Sequence[TransformComponent] | None = None,
     ) -> Self:
         """Open the knowledge base at a URL; create it if there is none.
 
@@ -135,10 +141,21 @@ class KnowledgeBase(Browsable):
                 object, the others when the collection is created, with the first document. Until
                 then they are remembered.
             must_exist: Whether to raise if there is none.
+            graph: A graph that is kept in step with it, for ``retriever("graph")`` and rules:
+                ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
+                as for `open_graph`, or an object, which stays open. Each passage is in it under its
+                node id, with its document and its entities. Its URL is recorded: a knowledge base
+                has the same graph, or none, for good.
+            links: With a graph, what links passages: titles that they name, entities, and phrases
+                that they share; None for all three. With other entities, documents that are added
+                again count as changed.
+            kg_extractors: With a graph, LlamaIndex's extractors, such as
+                ``SimpleLLMPathExtractor``: entities and relations that they find go into it.
 
         Raises:
             ConfigurationError: An argument cannot work, it was made with other settings, or it
                 must exist and does not.
+            GraphRequiredError: It has a graph, and none is given.
             ModelMismatchError: It was made with another embedding model, or with one whose vectors
                 have another dimension.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
@@ -156,21 +173,30 @@ class KnowledgeBase(Browsable):
                 of_type(value, bool, name)
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
+        if graph is None and (links is not None or kg_extractors is not None):
+            raise ConfigurationError(
+                "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
+            )
+        extraction = None if graph is None else Extraction(links, kg_extractors or ())
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
         storage = open_storage(url, setup)
         try:
+            if graph is not None:
+                storage = storage.beside(open_graph_side(graph, links, url))
             requested = KnowledgeBaseConfig(
                 embed_model_name(model),
                 storage.tokenizer,
                 require_scope=require_scope,
                 dimension=embed_model_dimension(model),
                 params=storage.params,
+                graph="" if storage.graph is None else storage.graph.url,
             )
             ledger = open_ledger(storage, requested, url)
         except BaseException:
             storage.close()
             raise
-        parts = IngestionParts(splitter, model, writer_of(storage, ledger), ledger)
+        writer = writer_of(storage, ledger)
+        parts = IngestionParts(splitter, model, writer, ledger, extraction=extraction)
         kb = cls.__new__(cls)
         kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
         return kb
@@ -182,8 +208,8 @@ class KnowledgeBase(Browsable):
         It must be a knowledge base, and no process may be writing to it. If removal is interrupted,
         the rest can be neither opened nor searched; calling this again removes it. Its folder is
         deleted unless it holds something else; the files in which Qdrant's local mode and Milvus
-        Lite keep their collections stay. If other processes have it open, searches there return
-        nothing and writes fail.
+        Lite keep their collections stay. What it wrote to a graph is removed, and the graph stays.
+        If other processes have it open, searches there return nothing and writes fail.
 
         Args:
             url: As for `open`; no embedding model is needed.
@@ -204,6 +230,12 @@ class KnowledgeBase(Browsable):
 
         """
         remove_knowledge_base(url)
+
+    @property
+    def graph(self) -> WritableGraph | None:
+        """The graph that is kept in step with it; None if it has none."""
+        side = self._storage.graph
+        return None if side is None else side.graph
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -334,49 +366,8 @@ class KnowledgeBase(Browsable):
                 self._storage.compact()
         return gone
 
-    def calibrate(
-        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
-    ) -> Calibration:
-        """Learn from its own sentences when the answer to a question is there.
-
-        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
-        works behind such a retriever. The questions are made of sentences of random nodes, without
-        labels or an LLM; each is searched for once, and counts with its node among the candidates
-        and without. It takes some 10 ms a question, whatever the number of nodes. The result is
-        stored beside the list of documents; other objects see it when they open the knowledge base.
-        Calibrate again when the collection has changed by a half.
-
-        A calibration holds for queries of exactly its scope, and is learned from nodes that this
-        scope can see: what one tenant has is never seen in the confidence of another's answers. The
-        one without a scope is for queries without one.
-
-        Args:
-            scope: The scope of the queries that it is for.
-            questions: How many questions to make, at most; at least 20.
-            seed: Of the choice of nodes and words.
-
-        Returns:
-            What was learned.
-
-        Raises:
-            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
-                five different words.
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        retriever = HybridRetriever(
-            self._backend,
-            embed_model=self.embed_model,
-            top_k=1,
-            scope=scope,
-            candidates=DEPTH + 1,
-        )
-        ids = self._contents.node_ids(scope)
-        found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
-        return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
-
     def compact(self) -> int:
-        """Free the disk space of deleted and replaced nodes, on the embedded engine.
+        """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
 
         It copies all nodes, which takes room for both copies and about 0.1 ms a node; searches go
         on meanwhile, and writers wait. Servers compact by themselves; for the files of Qdrant's

@@ -5,6 +5,7 @@ import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -199,12 +200,28 @@ class Fusion(Operand, ABC):
         *,
         weights: Mapping[str, float] | None = None,
         top_k: int | None = None,
+        with_ties: bool = False,
     ) -> list[FusedId]:
-        """`fuse` for rankings of ids with scores, best first; the weights are not checked."""
+        """`fuse` for rankings of ids with scores, best first; the weights are not checked.
+
+        With `with_ties`, ids that tie with the last of ``top_k`` are returned, too.
+        """
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
-        top = ranked(self.combine(shares))[:top_k]
+        best = ranked(self.combine(shares))
+        top = best[:top_k]
+        if with_ties and top_k and top:
+            tied = takewhile(lambda each: each[1] == top[-1][1], best[top_k:])
+            top = [*top, *tied]
         return _with_contributions(top, legs, shares)
+
+    @property
+    def reads_ids(self) -> bool:
+        """Whether scores may depend on what ids say: this package's fusions only compare them."""
+        return not all(
+            method.__module__.startswith("llama_retrieval_ext.")
+            for method in (type(self).shares, type(self).combine, type(self).fuse_ids)
+        )
 
     def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
         own, names = self.weights, list(rankings)

@@ -9,10 +9,15 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.context import call, current_context, note_legs, step
+from llama_retrieval_ext.execution.context import (
+    call,
+    current_context,
+    note_legs,
+    recording,
+    step,
+)
 from llama_retrieval_ext.execution.events import emit_fusion
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
@@ -32,7 +37,6 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
     EngineQuery,
     KeywordQuery,
     ScoredId,
@@ -42,7 +46,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.stores.prefetch import search_hybrid
+from llama_retrieval_ext.stores.search import search_hybrid
 
 Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
@@ -55,6 +59,7 @@ _ONE_ROUND_TRIP: Final = "search in one round trip"
 _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
+_PLAIN_SUM: Final = WeightedSum()
 
 
 class HybridRetriever(StoreRetriever):
@@ -96,6 +101,7 @@ class HybridRetriever(StoreRetriever):
     Attributes:
         confidence: Estimates from what both searches found whether the best hit answers; a
             knowledge base sets it. None for no estimate; there is none with ``pushdown`` either.
+        needs_ids: Whether that goes by node ids; else an engine may put its own in their stead.
 
     The sum of scores is the default, for it keeps how far a hit is ahead of the next, which ranks
     forget: a question that only one of the searches understands is answered by that one. It is
@@ -114,6 +120,7 @@ class HybridRetriever(StoreRetriever):
     """
 
     confidence: Confidence | None = None
+    needs_ids: bool = False
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
         self,
@@ -135,8 +142,8 @@ class HybridRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
-        self.fusion = WeightedSum() if fusion is None else of_type(fusion, Fusion, "fusion")
-        self._by_default = fusion is None
+        self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         features = self.backend.features
@@ -207,8 +214,11 @@ class HybridRetriever(StoreRetriever):
 
     def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
         """The fusion for these rankings."""
-        found = len(rankings.get("keyword", ()))
-        return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
+        return (
+            default_fusion(rankings, self._depth(query))
+            if self.uses_default_fusion
+            else self.fusion
+        )
 
     def _check_native(self) -> None:
         native = self.backend.features.fusions
@@ -234,25 +244,29 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit] | None]:
         """The hits from one request; None where there is no such request."""
         rankings: dict[str, Sequence[ScoredId]] = {}
-        top: list[FusedId] = []
 
-        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
+        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
             self._note_confidence(query, rankings)
-            top[:] = self._top(rankings, query)
-            return [each.node_id for each in top]
+            fusion = self._fitting(rankings, query)
+            return fusion.fuse_ids(
+                rankings, weights=self.weights, top_k=query.top_k, with_ties=True
+            )
 
         best = yield from search_hybrid(
-            self.backend, vector, keyword, choose, top_k=query.top_k or 1
+            self.backend,
+            vector,
+            keyword,
+            choose,
+            top_k=query.top_k or 1,
+            by_key=not (self.needs_ids or self.fusion.reads_ids) and recording() is None,
         )
         if best is None:
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        scores = {each.node_id: each.score for each in top}
-        fused = [each.rescored(scores[each.node_id]) for each in best]
-        self._emit_fusion(self._fitting(rankings, query), rankings, len(fused))
-        return self._hits(top, fused, query)
+        self._emit_fusion(self._fitting(rankings, query), rankings, len(best))
+        return self._gated(best, query)
 
     def _emit_fusion(
         self, fusion: Fusion, rankings: Mapping[str, Sequence[object]], returned: int
@@ -275,22 +289,10 @@ class HybridRetriever(StoreRetriever):
             searches.append(KeywordQuery(query.query_str, search))
         return searches
 
-    def _top(self, rankings: Mapping[str, Sequence[ScoredId]], query: Query) -> list[FusedId]:
-        fusion = self._fitting(rankings, query)
-        return fusion.fuse_ids(rankings, weights=self.weights, top_k=query.top_k)
-
     def _note_confidence(self, query: Query, legs: LegScores) -> None:
         estimate = None if self.confidence is None else self.confidence(query, legs)
         if estimate is not None:
             current_context().session.confidences.append(estimate)
-
-    def _hits(self, top: Sequence[FusedId], best: Sequence[Candidate], query: Query) -> list[Hit]:
-        """The hits in scope, with the contributions of the legs; ``best`` has the fused scores."""
-        hits = self._gated(best, query)
-        contributions = {each.node_id: each.contributions for each in top}
-        for hit in hits:  # just made, and nobody else's
-            hit.contributions = contributions[hit.node.node_id]
-        return hits
 
     def _side_by_side(
         self,
@@ -316,6 +318,16 @@ class HybridRetriever(StoreRetriever):
         )
         retriever.embed_model = self.embed_model  # for the stages behind, if vector search fails
         return Leg(name, retriever, breaker=self._breakers[name])
+
+
+def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:
+    """Return the fusion that `HybridRetriever` uses by default.
+
+    Args:
+        rankings: What the legs found, by name.
+        candidates: How many hits each leg was asked for.
+    """
+    return _ALL_MATCHES if len(rankings.get("keyword", ())) < candidates else _PLAIN_SUM
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

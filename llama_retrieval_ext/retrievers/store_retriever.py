@@ -19,11 +19,10 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k, described_bindi
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
-from llama_retrieval_ext.stores.prefetch import prefetch_searches, search
-from llama_retrieval_ext.stores.scope_check import checked_hits
+from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 
 # The plan for as many hits as it is told.
 Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]

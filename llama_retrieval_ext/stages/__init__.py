@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
     from llama_retrieval_ext.stages.selection import (
         Alike,
+        BestPart,
         Collapse,
         Dedupe,
         LongContextReorder,
@@ -43,6 +44,7 @@ __all__ = [
     "RM3",
     "RRF",
     "Alike",
+    "BestPart",
     "Boost",
     "Borda",
     "Collapse",
@@ -105,6 +107,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
         "llama_retrieval_ext.stages.selection": (
             "Alike",
+            "BestPart",
             "Collapse",
             "Dedupe",
             "LongContextReorder",

@@ -21,22 +21,22 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
     Raises:
         ConfigurationError: The store cannot give nodes by id.
     """
-    wanted, store = list(dict.fromkeys(ids)), backend.store
-    if not wanted:  # to some stores that means every node there is
+    node_ids, store = list(dict.fromkeys(ids)), backend.store
+    if not node_ids:  # to some stores that means every node there is
         return Call(dict, _nothing)
     if isinstance(backend, GenericBackend) and backend.lookup is not None:
         lookup = backend.lookup
-        return Call(lambda: dict(lookup(wanted)))
+        return Call(lambda: dict(lookup(node_ids)))
 
     def read() -> dict[str, BaseNode]:
         try:
-            return {node.node_id: node for node in store.get_nodes(node_ids=wanted)}
+            return {node.node_id: node for node in store.get_nodes(node_ids=node_ids)}
         except NotImplementedError as error:
             raise _unreadable(store) from error
 
     async def aread() -> dict[str, BaseNode]:
         try:
-            return {node.node_id: node for node in await store.aget_nodes(node_ids=wanted)}
+            return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
         except NotImplementedError as error:
             raise _unreadable(store) from error
 

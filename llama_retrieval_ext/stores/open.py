@@ -27,13 +27,7 @@ Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A backend, and what came with its store.
-
-    Attributes:
-        backend: The adapter of the store.
-        embed_model: The embedding model that came with it, as with a ``VectorStoreIndex``.
-        objects: What index nodes stand for, by ``index_id``.
-    """
+    """A backend, and what came with its store."""
 
     backend: Backend
     embed_model: BaseEmbedding | None = None
@@ -150,7 +144,7 @@ def _check_host(scheme: str, rest: str) -> None:
 def _opening_of(engine: str) -> tuple[ModuleType, str]:
     """Import the module that opens an engine's stores, or raise `MissingDependencyError`."""
     try:
-        return import_module(f"llama_retrieval_ext.stores.{engine}.open"), engine
+        return import_module(f"llama_retrieval_ext.stores.{engine}.store"), engine
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise

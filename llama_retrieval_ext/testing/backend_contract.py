@@ -21,6 +21,7 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, matches
+from llama_retrieval_ext.pipeline.fusion import FusedId
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
@@ -101,10 +102,14 @@ class BothSearchesContract:
                 hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
                 assert hybrid is not None
                 found = found_by(hybrid)
-                assert [id_ for id_, _ in chosen.near] == [each.node_id for each in near]
-                assert [id_ for id_, _ in chosen.sharing] == [each.node_id for each in sharing]
-                nodes = {each.node_id: each.node for each in (*near, *sharing)}
-                assert [each.node for each in found] == [nodes[id_] for id_ in chosen.ids]
+                assert [score for _, score in chosen.near] == [each.score for each in near]
+                assert [score for _, score in chosen.sharing] == [each.score for each in sharing]
+                keys = [key for key, _ in (*chosen.near, *chosen.sharing)]
+                nodes = dict(zip(keys, [each.node for each in (*near, *sharing)], strict=True))
+                assert [each.node for each in found] == [
+                    nodes[each.node_id] for each in chosen.best
+                ]
+                assert [each.score for each in found] == [each.score for each in chosen.best]
 
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -141,13 +146,13 @@ class _Choosing:
         self._top_k = top_k
         self.near: list[ScoredId] = []
         self.sharing: list[ScoredId] = []
-        self.ids: list[str] = []
+        self.best: list[FusedId] = []
 
-    def __call__(self, near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[str]:
+    def __call__(self, near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
         self.near, self.sharing = list(near), list(sharing)
-        ids = dict.fromkeys(node_id for node_id, _ in (*near, *sharing))
-        self.ids = list(reversed(ids))[: self._top_k]
-        return self.ids
+        ids = list(reversed(dict.fromkeys(key for key, _ in (*near, *sharing))))[: self._top_k]
+        self.best = [FusedId(key, float(-place), ()) for place, key in enumerate(ids)]
+        return self.best
 
 
 # How one kind of search is asked: a text and the rest.

@@ -247,9 +247,10 @@ class FakeBackend:
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> Call[list[Candidate]] | None:
         """The chosen candidates of both, where it serves two at once."""
-        del top_k
         both = self.batch([vector, keyword])
-        return None if both is None else both.then(lambda legs: chosen_candidates(choose, *legs))
+        if both is None:
+            return None
+        return both.then(lambda legs: chosen_candidates(choose, *legs, top_k=top_k))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

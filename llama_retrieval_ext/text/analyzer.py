@@ -19,16 +19,19 @@ from llama_retrieval_ext.text.identifiers import (
 )
 from llama_retrieval_ext.text.normalization import RANGES, Script, normal
 from llama_retrieval_ext.text.segmentation import (
+    NO_TERM,
+    BoundedCache,
+    GramIds,
     document_grams,
     has_cjk,
     pieces,
     query_grams,
     runs,
     starts_cjk,
+    term_id,
     word_grams,
     words,
 )
-from llama_retrieval_ext.text.term_ids import NO_TERM, BoundedCache, GramIds, term_id
 
 _ENTRIES: Final = 2**15
 

@@ -99,8 +99,8 @@ def qdrant() -> Iterator[Opened]:
 @contextmanager
 def milvus() -> Iterator[Opened]:
     """Milvus Lite in a file, and its client."""
-    from llama_retrieval_ext.stores.milvus.open import open_milvus  # noqa: PLC0415
     from llama_retrieval_ext.stores.milvus.schema import DENSE  # noqa: PLC0415
+    from llama_retrieval_ext.stores.milvus.store import open_milvus  # noqa: PLC0415
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -127,7 +127,7 @@ def elasticsearch() -> Iterator[Opened]:
     """A real Elasticsearch, and its client."""
     from elasticsearch import Elasticsearch  # noqa: PLC0415
 
-    from llama_retrieval_ext.stores.elasticsearch.open import (  # noqa: PLC0415
+    from llama_retrieval_ext.stores.elasticsearch.store import (  # noqa: PLC0415
         open_elasticsearch,
     )
     from tests.servers.elasticsearch import URL_VARIABLE, start  # noqa: PLC0415

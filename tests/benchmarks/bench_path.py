@@ -1,7 +1,8 @@
 """How long the path of a query and of a document is: files and functions of the package on the way.
 
 Run ``python -m tests.benchmarks.bench_path``. Counted with ``sys.setprofile`` in all threads, for
-the second of two equal calls: imports and first-use set-up are left out. ``--files`` lists them.
+the second of two equal calls: imports and first-use set-up are left out, and so is ``testing``,
+whose fake embedding stands for the caller's model. ``--files`` lists them.
 """
 
 import sys
@@ -18,6 +19,7 @@ from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 _PACKAGE = Path(llama_retrieval_ext.__file__).parent
+_FAKES = str(_PACKAGE / "testing")
 
 
 @dataclass
@@ -30,7 +32,8 @@ class Calls:
     def record(self, frame: FrameType, event: str, _: object) -> None:
         """Note a call, as ``sys.setprofile`` wants it."""
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(str(_PACKAGE)):
+        file = code.co_filename
+        if event != "call" or not file.startswith(str(_PACKAGE)) or file.startswith(_FAKES):
             return
         self.count += 1
         self.functions.add((code.co_filename, code.co_qualname, code.co_firstlineno))

@@ -3,7 +3,7 @@ from threading import Barrier, Thread
 import pytest
 
 from llama_retrieval_ext.errors import CircuitOpenError, ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
+from llama_retrieval_ext.execution.legs import CircuitBreaker
 
 
 class Clock:

@@ -25,6 +25,7 @@ from llama_retrieval_ext.testing.fakes import (
     FakeRetriever,
     HangingRetriever,
 )
+from tests.patience import unless_stalled
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
@@ -91,13 +92,14 @@ def test_a_leg_that_is_in_time_is_kept(fused: Composite, search: Search) -> None
     assert result.degraded == ()
 
 
+@unless_stalled  # a level keeps 0.05 s at most for itself
 def test_the_time_of_a_query_bounds_a_tree_of_composites(
     fused: Composite, search_anywhere: Search, hanging: Hanging
 ) -> None:
     tree = fused(hanging(), fused(hanging(), fused(hanging(), FakeRetriever([("a", 0.5)]))))
     with Clock() as clock:
-        result = search_anywhere(tree, Query("query", timeout_s=0.5))
-    assert clock.took < 1.3  # if each of the levels had its own, they would take 1.5
+        result = search_anywhere(tree, Query("query", timeout_s=0.8))
+    assert clock.took < 2.3  # if each of the levels had its own, they would take 2.4
     assert node_ids(result.hits) == ["a"]  # every level still had time for what it got
     assert len(result.degraded) == 3
 
@@ -107,16 +109,17 @@ def test_the_time_of_a_query_holds_where_every_leg_hangs(
 ) -> None:
     tree = fused(fused(hanging()), fused(hanging(), hanging()))
     with Clock() as clock, pytest.raises(ExecutionError, match="did not answer within"):
-        search(tree, Query("query", timeout_s=0.15))
+        search(tree, Query("query", timeout_s=0.6))
     assert clock.took < SOON_S
 
 
+@unless_stalled
 def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
     with Clock() as clock:
         result = search(
-            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.15)
+            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.6)
         )
     assert clock.took < SOON_S
     assert node_ids(result.hits) == ["b"]
@@ -124,12 +127,13 @@ def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
 
 
+@unless_stalled
 def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
     late = Leg("late", hanging(), timeout_s=60)
     with Clock() as clock:
-        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.15))
+        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.6))
     assert clock.took < SOON_S
     assert result.degraded[0].reason.endswith("did not answer within the time of the query")
 
@@ -168,19 +172,20 @@ def test_nothing_more_is_called_when_the_time_is_over() -> None:
         ended.set()
 
     with pytest.raises(DeadlineExceededError):
-        Alone(first, called.set).search("query", timeout_s=0.05)
+        Alone(first, called.set).search("query", timeout_s=0.5)
     release.set()
-    ended.wait()
+    assert ended.wait(SOON_S)
     assert not called.wait(0.05)
 
 
+@unless_stalled
 def test_the_time_of_a_query_reaches_through_a_foreign_composite(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
     inner = fused(hanging(), FakeRetriever([("a", 0.5)]))
     with Clock() as clock:
-        result = search(fused(Passes(inner)), Query("query", timeout_s=0.2))
-    assert clock.took < 0.55
+        result = search(fused(Passes(inner)), Query("query", timeout_s=0.5))
+    assert clock.took < SOON_S
     assert node_ids(result.hits) == ["a"]
     assert [part.where for part in result.degraded] == ["leg 0/leg 0"]
 
@@ -199,8 +204,8 @@ def test_a_query_within_a_query_has_no_more_time_than_it(
 def test_a_late_leg_is_late_wherever_it_stands(
     fused: Composite, search: Search, order: slice
 ) -> None:
-    late = Leg("late", FakeAsyncRetriever([("late", 1.0)], delay_s=0.07), timeout_s=0.03)
-    slow = Leg("slow", FakeAsyncRetriever([("slow", 0.5)], delay_s=0.13))
+    late = Leg("late", FakeAsyncRetriever([("late", 1.0)], delay_s=0.3), timeout_s=0.03)
+    slow = Leg("slow", FakeAsyncRetriever([("slow", 0.5)], delay_s=0.5))
     result = search(fused(*[late, slow][order]), "query")
     assert node_ids(result.hits) == ["slow"]
     assert [part.where for part in result.degraded] == ["late"]
@@ -210,7 +215,7 @@ def test_a_late_leg_is_late_wherever_it_stands(
 def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
     fused: Composite, search: Search, hanging: Hanging, order: slice
 ) -> None:
-    legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.25))]
+    legs = [Leg("late", hanging(), timeout_s=0.05), Leg("slow", FakeRetriever(delay_s=0.6))]
     result = search(fused(*legs[order]), "query")
     assert result.trace is not None
     parts = {part.name: part for part in result.trace.children}

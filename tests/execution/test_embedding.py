@@ -129,7 +129,7 @@ def test_a_retry_after_a_failure_embeds_again(fused: Composite, embedded: Embedd
 def test_a_late_leg_does_not_take_the_embedding_from_the_others(
     fused: Composite, embedded: Embedded, search: Search
 ) -> None:
-    model = FakeEmbedding(delay_s=0.07)
+    model = FakeEmbedding(delay_s=0.3)
     late = Leg("late", fused(embedded(model, name="late")), timeout_s=0.03)
     result = search(fused(late, fused(embedded(model, name="a"))), "annual leave")
     assert node_ids(result.hits) == ["a"]
@@ -139,7 +139,7 @@ def test_a_late_leg_does_not_take_the_embedding_from_the_others(
 def test_a_leg_that_waits_and_is_late_does_not_take_the_embedding_from_the_others(
     fused: Composite, embedded: Embedded, search: Search
 ) -> None:
-    model = FakeEmbedding(delay_s=0.07)
+    model = FakeEmbedding(delay_s=0.3)
     late = Leg("late", embedded(model, name="late"), timeout_s=0.03)
     inner = fused(late, FakeRetriever([("b", 0.5)]))  # ends, and cancels its late leg, first
     result = search(fused(embedded(model, name="a"), inner), "annual leave")

@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution import FusionEvent, ScopeViolationEvent, Telemetry
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.scope_check import checked_hits
+from llama_retrieval_ext.stores.search import checked_hits
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.instrumentation import recorded
 

@@ -1,9 +1,6 @@
 """The embedded graph on disk, and as LlamaIndex's property graph store."""
 
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -32,6 +29,7 @@ from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.programs import Program
 
 
 @pytest.fixture
@@ -193,14 +191,10 @@ for batch in range(100_000):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
 def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        last = ""
-        while last != "5":
-            last = process.stdout.readline().strip()
+    with Program(WRITER, tmp_path) as process:
+        assert [process.stdout.readline() for _ in range(6)][-1] == "5\n"
         time.sleep(random.Random().random() / 20)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         confirmed = process.stdout.read().split()
     with EmbeddedGraph(tmp_path) as graph:
         (view,) = graph.views(None)

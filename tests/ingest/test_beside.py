@@ -1,7 +1,5 @@
 """Where the ledger lies beside the store, in the same engine."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.ingest.engines import BESIDE
+from tests.programs import run_program
 
 pytestmark = [BESIDE, pytest.mark.slow]
 
@@ -51,13 +50,7 @@ def ledger_of(store: Any) -> Any:
 def test_another_process_finds_what_was_added(open_kb: Open, url: str) -> None:
     with open_kb(embed_model=FakeEmbedding(dim=16)) as kb:
         kb.add([Document(id_="leave", text="annual leave"), Document(id_="年假", text="员工年假")])
-    done = subprocess.run(
-        [sys.executable, "-c", ANOTHER_PROCESS, url],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=100,
-        check=False,
-    )
+    done = run_program(ANOTHER_PROCESS, url)
     assert done.returncode == 0, done.stderr
     found, listed = done.stdout.splitlines()
     assert found.split()[0] == "leave"

@@ -1,17 +1,16 @@
 """Several processes that write to one knowledge base on a server at the same time."""
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.programs import Program
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,29 +52,17 @@ def run_writers(url: str, names: list[list[str]], versions: list[str]) -> list[f
     """Run one process for each list of documents, all at once; return their seconds."""
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(started_writer(url, own, version))
+            stack.enter_context(Program(PROGRAM, url, ",".join(own), version, N_NODES))
             for own, version in zip(names, versions, strict=True)
         ]
         for writer in writers:
-            assert writer.stdout is not None
             if not writer.stdout.readline():
                 raise AssertionError(writer.communicate()[1])
         with ThreadPoolExecutor(len(writers)) as pool:
-            outputs = list(pool.map(lambda writer: writer.communicate("\n", timeout=100), writers))
+            outputs = list(pool.map(lambda writer: writer.communicate("\n"), writers))
         for writer, (_, error) in zip(writers, outputs, strict=True):
             assert writer.returncode == 0, error
     return [float(seconds) for seconds, _ in outputs]
-
-
-@contextmanager
-def started_writer(url: str, names: list[str], version: str) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    program = [sys.executable, "-c", PROGRAM, url, ",".join(names), version, str(N_NODES)]
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as writer:
-        try:
-            yield writer
-        finally:
-            writer.kill()
 
 
 def open_with_documents(open_kb: Open) -> KnowledgeBase:

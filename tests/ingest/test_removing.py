@@ -1,7 +1,5 @@
 """A knowledge base is removed as a whole, or says that it is being removed."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.ingest.engines import BESIDE, EMBEDDED
+from tests.programs import Program
 
 pytestmark = pytest.mark.slow
 
@@ -213,10 +212,7 @@ def test_one_that_is_opened_in_this_moment_stays(
 @pytest.mark.parametrize("engine", ["embedded", "qdrant", "milvus"], indirect=True)
 def test_one_that_another_process_has_open_stays(open_kb: Open, url: str) -> None:
     fill(open_kb, embed_model=FakeEmbedding(dim=16))
-    command = [sys.executable, "-c", HOLDING, url]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdout is not None
+    with Program(HOLDING, url) as other:
         assert other.stdout.readline() == "open\n"
         with pytest.raises(StoreUnavailableError, match="another process"):
             KnowledgeBase.remove(url)

@@ -11,9 +11,9 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.llms import CustomLLM
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
 from llama_retrieval_ext.query import Scope
@@ -87,7 +87,7 @@ def test_a_late_model_costs_its_time_and_no_more(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM([(5.0, "late")]), timeout_s=0.05)
     started = time.perf_counter()
     result, missing = written(writer.written("X", "?", str.upper))
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 4
     assert result == []
     assert "did not answer within 0.05 s" in missing[0]
 
@@ -112,7 +112,7 @@ def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
         return result
 
     def limited() -> Plan[list[str]]:
-        (outcome,) = yield Together([Task("all", within_a_limit(), 0.6)])
+        (outcome,) = yield Together([Task("all", within_a_limit(), 1.2)])
         result: list[str] = outcome.result()
         return result
 
@@ -120,7 +120,7 @@ def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
     result, missing = written(limited())
     assert result == []
     assert len(missing) == 1
-    assert 0.25 < ended[0] - started < 0.5
+    assert 0.5 < ended[0] - started < 1.1
 
 
 def test_one_of_several_answers_may_be_missing(written: Run) -> None:

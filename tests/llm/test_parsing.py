@@ -69,7 +69,7 @@ def test_what_follows_the_thought_is_the_answer(thought: str, answer: str) -> No
 def test_a_long_answer_takes_no_longer_than_its_length(piece: str) -> None:
     started = time.perf_counter()
     unfenced(cleaned(piece * 20_000))
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 10
 
 
 @each_case(

@@ -17,8 +17,7 @@ from llama_retrieval_ext.errors import (
     ScoreError,
     TooFewLegsError,
 )
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever

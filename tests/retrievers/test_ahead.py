@@ -12,9 +12,8 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.execution.circuit_breaker import CircuitBreaker
 from llama_retrieval_ext.execution.context import Context, Session, entered
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from threading import Event
+from threading import Barrier, Event
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -163,11 +163,13 @@ def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
     assert calls == [["A", "B", "C", "D"]]
 
 
-class SlowReads(SimpleDocumentStore):
-    """Takes its time for each node, as a database does; has no batch call of its own."""
+class ReadsInPairs(SimpleDocumentStore):
+    """Reads two nodes at the same time or none; has no batch call of its own."""
+
+    _two = Barrier(2, timeout=10)
 
     def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
-        time.sleep(0.05)
+        self._two.wait()
         return super().get_document(doc_id, raise_error)
 
 
@@ -175,13 +177,11 @@ def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
     searched: Searched,
 ) -> None:
     nodes = [node for name in "ABCDEF" for node in family(name, 4)]
-    store = SlowReads()
+    store = ReadsInPairs()
     store.add_documents(nodes)
     found = Candidate(nodes, {f"{name}{n}": 0.5 for name in "ABCDEF" for n in range(3)})
-    started = time.perf_counter()
     hits = searched(AutoMergingRetriever(found, store), "query").hits
     assert node_ids(hits) == list("ABCDEF")
-    assert time.perf_counter() - started < 0.2  # one after the other is 0.3
 
 
 def test_a_docstore_with_an_async_batch_call_is_awaited() -> None:
@@ -224,10 +224,10 @@ def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None
     retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
     started = time.perf_counter()
     try:
-        result = searched(retriever, Query("query", timeout_s=0.2))
+        result = searched(retriever, Query("query", timeout_s=0.5))
     finally:
         released.set()
-    assert time.perf_counter() - started < 0.25
+    assert time.perf_counter() - started < 5
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
     assert [part.where for part in result.degraded] == ["auto_merging"]
 

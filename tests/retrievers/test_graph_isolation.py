@@ -23,6 +23,7 @@ from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.graph_contract import answer
+from tests.quick import examples
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
@@ -112,7 +113,7 @@ def check(
 _rows = st.tuples(_passages, _edges)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(own=_rows, other=_rows, where=_others)
 def test_an_answer_does_not_depend_on_another_s_rows(
     own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
@@ -127,11 +128,11 @@ def test_an_answer_does_not_depend_on_another_s_rows_on_neo4j(neo4j_url: str) ->
 
         @settings(max_examples=4, deadline=None, derandomize=True)
         @given(own=_rows, other=_rows, where=_others)
-        def examples(
+        def some_rows(
             own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
         ) -> None:
             graph.clear(scope=None).function()
             check(graph, own, other, where)
 
-        examples()
+        some_rows()
         graph.clear(scope=None).function()

@@ -40,10 +40,13 @@ class IdsFirst(FakeBackend):
         there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
 
         def chosen() -> list[Candidate]:
-            ids = choose(scored_ids(near.function()), scored_ids(sharing.function()))
-            assert len(ids) <= top_k
-            self.read.append(ids)
-            return [Candidate(there[id_], 0.5) for id_ in ids if id_ in there]
+            best = choose(scored_ids(near.function()), scored_ids(sharing.function()))[:top_k]
+            self.read.append([id_ for id_, _, _ in best])
+            return [
+                Candidate(there[id_], 0.0).rescored(score, contributions)
+                for id_, score, contributions in best
+                if id_ in there
+            ]
 
         return Call(chosen)
 

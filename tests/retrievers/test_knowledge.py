@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from tests.meeting import Meeting, Meets
 from tests.retrievers.test_kg_rule import topic_graph
 
 MODEL = FakeEmbedding()
@@ -185,13 +185,9 @@ def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRet
 
 
 def test_the_sides_run_together(rules: KGRuleRetriever) -> None:
-    slow = [
-        FixedRetriever(CASES, delay_s=0.25),
-        FixedRetriever([("r", 0.9, "A rule")], delay_s=0.25),
-    ]
-    start = time.perf_counter()
-    response = KnowledgeRetriever(*slow).search(PIT)
-    assert time.perf_counter() - start < 0.45
+    meeting = Meeting(2)
+    sides = (Meets(CASES, meeting), Meets([("r", 0.9, "A rule")], meeting))
+    response = KnowledgeRetriever(*sides).search(PIT)
     assert len(response.regulations) == 1
 
 

@@ -385,7 +385,7 @@ def test_f12_wordings_that_repeat_the_query_are_not_asked_again(searched: Search
 def test_f14_when_the_llm_is_no_help_the_query_goes_on_alone(said: str, searched: Searched) -> None:
     child = FakeRetriever([("a", 0.9)])
     fusion = QueryFusionRetriever([child], llm=ScriptedLLM([said]), num_queries=4)
-    result = searched(fusion, Query("annual leave", timeout_s=0.4))
+    result = searched(fusion, Query("annual leave", timeout_s=1))
     assert node_ids(result.hits) == ["a"]
     assert [call.query_str for call in child.calls] == ["annual leave"]
     assert len(result.degraded) == 1

@@ -155,7 +155,7 @@ def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: boo
 
 def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
-    result = searched(retriever, Query("q", timeout_s=0.5), asynchronous=asynchronous)
+    result = searched(retriever, Query("q", timeout_s=1.5), asynchronous=asynchronous)
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert [part.where for part in result.degraded] == ["ByLength"]
 

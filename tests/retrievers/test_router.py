@@ -353,7 +353,7 @@ LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
 def test_r4_whatever_the_llm_answers_the_query_is_answered(
     answer: Answer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:
-    selector = LLMSelector(ScriptedLLM([answer]), timeout_s=0.1)
+    selector = LLMSelector(ScriptedLLM([answer]), timeout_s=0.5)
     result = searched(RouterRetriever(selector, routes(), fallback="food"), "parse it")
     assert names(result) == expected
     assert bool(result.degraded) is degraded
@@ -418,18 +418,18 @@ class Late(TheirPicks):
     """Picks after so long, in either way."""
 
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        time.sleep(0.3)
+        time.sleep(0.8)
         return super()._select(choices, query)
 
     async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         return super()._select(choices, query)
 
 
 LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
     "LlamaIndex's": lambda: Late(1),
-    "by embedding": lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.3)),
-    "by an LLM": lambda: LLMSelector(ScriptedLLM([(0.3, "2")])),
+    "by embedding": lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.8)),
+    "by an LLM": lambda: LLMSelector(ScriptedLLM([(0.8, "2")])),
     "a cascade": lambda: CascadeSelector(Late(1), Late(1)),
 }
 
@@ -439,7 +439,7 @@ def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
     make: Callable[[], Selector | BaseSelector], searched: Searched
 ) -> None:
     router = RouterRetriever(make(), routes(), fallback="food")
-    result = searched(router, Query("query", timeout_s=0.2))
+    result = searched(router, Query("query", timeout_s=0.6))
     assert names(result) == ["food"]
     assert node_ids(result.hits) == ["food", "shared"]
     assert all("did not answer within" in part.reason for part in result.degraded)
@@ -452,7 +452,7 @@ def test_a_selector_that_is_late_leaves_time_for_the_next_of_its_cascade(
     llm = ScriptedLLM([(0.05, "2")])
     cascade = CascadeSelector(Late(0), LLMSelector(llm))
     result = searched(
-        RouterRetriever(cascade, routes(), fallback="food"), Query("query", timeout_s=0.4)
+        RouterRetriever(cascade, routes(), fallback="food"), Query("query", timeout_s=1.5)
     )
     assert names(result) == ["code"]
     assert [part.where for part in result.degraded] == ["Late(...)"]

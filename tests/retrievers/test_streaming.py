@@ -68,7 +68,7 @@ def late(name: str, delay_s: float, *, error: Exception | None = None) -> FixedR
 
 
 def two_legs() -> Retriever:
-    return (late("a", 0.0) | late("b", 0.04)) >> RRF()
+    return (late("a", 0.0) | late("b", 0.1)) >> RRF()
 
 
 STEPS = [["a"], ["a", "b"], ["a", "b"]]
@@ -135,15 +135,15 @@ class Wavers(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         yield from retrieval(branches(late("a", 0.0)) >> RRF(), query)
-        yield Call(lambda: time.sleep(0.12))  # nothing can interrupt it
+        yield Call(lambda: time.sleep(0.6))  # nothing can interrupt it
         yield from retrieval(branches(late("x", 0.0)) >> RRF(), query)
         return []
 
 
 @both_ways
 def test_a_route_that_was_given_up_is_not_heard_any_more(stream: Streamed) -> None:
-    others = branches(late("c", 0.0), late("d", 0.25)) >> RRF()
-    retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.06), y=others)
+    others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
+    retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
     assert stream(retriever, "q") == [["a"], ["c"], ["c", "d"], ["c", "d"]]
 
 
@@ -225,7 +225,7 @@ def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed
 
 @both_ways
 def test_nothing_comes_behind_the_answer(stream: Streamed) -> None:
-    slow = Leg("slow", late("b", 0.1), timeout_s=0.03)
+    slow = Leg("slow", late("b", 0.3), timeout_s=0.03)
     retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())
     assert stream(retriever, "q") == [["a"], ["a"]]
-    time.sleep(0.15)  # the leg that was late ends now; nobody listens, and nothing breaks
+    time.sleep(0.35)  # the leg that was late ends now; nobody listens, and nothing breaks

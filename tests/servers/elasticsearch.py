@@ -7,9 +7,7 @@ fetch it before the tests run: ``python -m tests.servers.elasticsearch``.
 has to do without credentials. What the tests make there, they remove.
 """
 
-import atexit
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -19,13 +17,15 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
 from tests.servers.given import given_server, reachable
+from tests.servers.once import url_of
+from tests.servers.process import Server, setpriv, spawn
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
 USER = "elastic"
@@ -36,7 +36,6 @@ _DISTRIBUTION = Artifact(
 )
 _failures: list[Exception] = []
 _START_S = 90
-_STOP_S = 20
 _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
 # Ports are free ones, told by a file. Nothing of modules that this distribution has not: it stops.
 _SETTINGS = """\
@@ -55,40 +54,20 @@ xpack.security.transport.ssl.enabled: false
 """
 
 
-@dataclass(frozen=True)
-class Server:
-    """A running server that was started here."""
-
-    url: str
-    process: "subprocess.Popen[bytes]"
-    folder: Path
-
-    def stop(self) -> None:
-        """End it and remove what it wrote; a second call does nothing."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(_STOP_S)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 @pytest.fixture(scope="session")
 def elasticsearch_url() -> str:
     """The base URL of a server, the same for the whole session."""
     given = given_server(URL_VARIABLE, "elasticsearch")
     if given:
         return reachable(URL_VARIABLE, given).replace("elasticsearch", "http", 1).rstrip("/")
-    return _started("").url
+    return _started("")
 
 
 @pytest.fixture(scope="session")
 def secured_elasticsearch() -> tuple[str, str]:
     """The base URL of a server that asks for credentials, and the password of `USER`."""
     password = "not-a-secret-in-tests"
-    return _started(password).url, password
+    return _started(password), password
 
 
 def prefetch() -> None:
@@ -98,14 +77,11 @@ def prefetch() -> None:
             _home()
 
 
-@functools.cache  # whoever asks, and from wherever the fixtures are imported: one server a session
-def _started(password: str) -> Server:
+def _started(password: str) -> str:
     reason = missing_tools()
     if reason:
         pytest.skip(f"Elasticsearch needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
-    server = start(password=password)
-    atexit.register(server.stop)
-    return server
+    return url_of(__name__, password)
 
 
 def start(*, password: str = "") -> Server:
@@ -120,18 +96,17 @@ def start(*, password: str = "") -> Server:
     environment = _environment(folder)
     if password:
         _set_password(home, environment, password)
-    with (folder / "output.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*_as_somebody_else(dies_with_parent=True), "bash", str(home / "bin/elasticsearch")],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+    process = spawn(
+        ["bash", str(home / "bin/elasticsearch")],
+        folder,
+        environment=environment,
+        privileges=_somebody_else(),
+    )
+    server = Server("", folder, process)
     try:
-        return Server(_url_when_ready(process, folder, password), process, folder)
+        return replace(server, url=_url_when_ready(server, password))
     except BaseException:
-        Server("", process, folder).stop()
+        server.stop()
         raise
 
 
@@ -189,18 +164,15 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _as_somebody_else(*, dies_with_parent: bool) -> list[str]:
-    """It refuses to run as root, and must not outlive a test run that is killed."""
-    if shutil.which("setpriv") is None:
-        return []
-    death = ["--pdeathsig", "TERM"] if dies_with_parent else []
-    nobody = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.getuid() == 0 else []
-    return ["setpriv", *nobody, *death]
+def _somebody_else() -> list[str]:
+    """It refuses to run as root."""
+    root = os.getuid() == 0
+    return ["--reuid=nobody", "--regid=nogroup", "--clear-groups"] if root else []
 
 
 def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
     tool = [
-        *_as_somebody_else(dies_with_parent=False),
+        *setpriv(*_somebody_else()),
         "bash",
         str(home / "bin/elasticsearch-keystore"),
     ]
@@ -218,17 +190,16 @@ def _set_password(home: Path, environment: dict[str, str], password: str) -> Non
         )
 
 
-def _url_when_ready(process: "subprocess.Popen[bytes]", folder: Path, password: str) -> str:
-    ports = folder / "logs/http.ports"
+def _url_when_ready(server: Server, password: str) -> str:
+    ports = server.folder / "logs/http.ports"
     deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and server.process.poll() is None:
         if ports.exists() and (lines := ports.read_text().split()):
             url = f"http://{lines[0]}"
             if _is_healthy(url, password):
                 return url
         time.sleep(0.1)
-    told = (folder / "output.log").read_text(errors="replace")[-2000:]
-    raise ConnectionError(f"Elasticsearch did not start within {_START_S} s:\n{told}")
+    raise ConnectionError(f"Elasticsearch did not start within {_START_S} s:\n{server.log()}")
 
 
 def _is_healthy(url: str, password: str) -> bool:

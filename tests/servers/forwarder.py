@@ -31,12 +31,17 @@ class Forwarder:
         listener = socket.create_server(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         self._listener = listener
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+        self._accepting.start()
 
     def down(self) -> None:
         """Refuse connections, and cut those there are."""
         listener, self._listener = self._listener, None
-        for each in [*([listener] if listener else []), *self._open]:
+        if listener is not None:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            self._accepting.join(5)  # it may be about to open another
+        for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()

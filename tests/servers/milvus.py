@@ -8,51 +8,22 @@ asks for credentials. What the tests make there, they remove.
 import atexit
 import functools
 import importlib.util
-import shutil
 import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.servers.artifact import own_folder
 from tests.servers.given import given_server, reachable
+from tests.servers.process import Server, free_port, spawn
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
 
 _START_S = 60
-_STOP_S = 10
 # As `milvus-lite server` does; the command itself need not be on the path.
 _PROGRAM = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
-
-
-@dataclass(frozen=True)
-class Server:
-    """A running server that was started here."""
-
-    port: int
-    folder: Path
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def url(self) -> str:
-        """Without a collection, as our URLs have it."""
-        return f"milvus://127.0.0.1:{self.port}"
-
-    def stop(self, *, keep: bool = False) -> None:
-        """End it and, unless `keep`, remove what it wrote; a second call does nothing."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(_STOP_S)
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -86,41 +57,22 @@ def start(*, port: int | None = None, folder: Path | None = None) -> Server:
     port = port or free_port()
     folder = folder or own_folder("milvus-lite")
     command = [sys.executable, "-c", _PROGRAM, "server", "--data-dir", str(folder / "data")]
-    with (folder / "output.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*_dies_with_parent(), *command, "--host", "127.0.0.1", "--port", str(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    server = Server(port, folder, process)
+    process = spawn([*command, "--host", "127.0.0.1", "--port", str(port)], folder)
+    server = Server(f"milvus://127.0.0.1:{port}", folder, process)
     try:
-        _wait(server)
+        _wait(server, port)
     except BaseException:
         server.stop()
         raise
     return server
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _dies_with_parent() -> list[str]:
-    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-
-
-def _wait(server: Server) -> None:
+def _wait(server: Server, port: int) -> None:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and server.process.poll() is None:
         try:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=1):
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
                 return
         except OSError:
             time.sleep(0.1)
-    told = (server.folder / "output.log").read_text(errors="replace")[-2000:]
-    raise ConnectionError(f"Milvus Lite did not start within {_START_S} s:\n{told}")
+    raise ConnectionError(f"Milvus Lite did not start within {_START_S} s:\n{server.log()}")

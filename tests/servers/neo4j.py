@@ -8,22 +8,21 @@ not; it runs on Java 17, without Docker. To fetch it before the tests run:
 do without credentials. The tests delete all that is in it.
 """
 
-import atexit
-import functools
+import contextlib
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.servers.artifact import cache, locked, missing_tools, own_folder
 from tests.servers.given import reachable
+from tests.servers.once import url_of
+from tests.servers.process import Server, free_port, spawn
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_NEO4J_URL"
 
@@ -33,10 +32,9 @@ _ARTIFACTS = ("org.neo4j:neo4j:5.26.30", *_APOC)
 _TRIES = 3
 _FETCH_S = 300
 _START_S = 90
-_STOP_S = 20
 _MAIN = "META-INF/services/org.neo4j.server.startup.EntryPoint"
 _JAVA = (
-    *("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"),
+    *("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *(
         f"--add-opens=java.base/{each}=ALL-UNNAMED"
         for each in ("java.nio", "java.io", "sun.nio.ch")
@@ -60,46 +58,23 @@ internal.dbms.bolt.netty_server_shutdown_quiet_period=0
 """
 
 
-@dataclass(frozen=True)
-class Server:
-    """A running server that was started here."""
-
-    port: int
-    folder: Path
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def url(self) -> str:
-        """As a driver has it."""
-        return f"bolt://127.0.0.1:{self.port}"
-
-    def stop(self) -> None:
-        """End it and remove what it wrote; a second call does nothing."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(_STOP_S)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 @pytest.fixture(scope="session")
 def neo4j_url() -> str:
     """The URL of a server, the same for the whole session."""
     named = os.environ.get(URL_VARIABLE, "")
-    return reachable(URL_VARIABLE, named) if named else _started().url
-
-
-@functools.cache  # wherever the fixture is imported: one server a session
-def _started() -> Server:
+    if named:
+        return reachable(URL_VARIABLE, named)
     reason = missing_tools()
     if reason:
         pytest.skip(f"Neo4j needs Java 17 and Maven, or a URL in {URL_VARIABLE}; {reason}")
-    server = start()
-    atexit.register(server.stop)
-    return server
+    return url_of(__name__)
+
+
+def prefetch() -> None:
+    """Fetch what the fixture starts, if it will: no test is charged for a slow download."""
+    if not os.environ.get(URL_VARIABLE) and not missing_tools():
+        with contextlib.suppress(ConnectionError, subprocess.TimeoutExpired):  # the fixture tells
+            _class_path()
 
 
 def start() -> Server:
@@ -113,7 +88,7 @@ def start() -> Server:
 
 def _start(class_path: str) -> Server:
     folder = own_folder("neo4j")
-    port = _free_port()
+    port = free_port()
     for name in ("conf", "plugins", "logs"):
         (folder / name).mkdir()
     (folder / "conf/neo4j.conf").write_text(_SETTINGS.format(port=port))
@@ -124,14 +99,8 @@ def _start(class_path: str) -> Server:
     with zipfile.ZipFile(_jar(jars)) as zipped:
         main = zipped.read(_MAIN).decode().strip()
     home = [f"--home-dir={folder}", f"--config-dir={folder / 'conf'}"]
-    with (folder / "output.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*_dies_with_parent(), "java", *_JAVA, "-cp", class_path, main, *home],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    server = Server(port, folder, process)
+    process = spawn(["java", *_JAVA, "-cp", class_path, main, *home], folder)
+    server = Server(f"bolt://127.0.0.1:{port}", folder, process)
     try:
         _wait(server)
     except BaseException:
@@ -181,17 +150,6 @@ def _jar(jars: list[Path]) -> Path:
     return next(jar for jar in jars if jar.name == f"{name}-{version}.jar")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _dies_with_parent() -> list[str]:
-    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-
-
 def _wait(server: Server) -> None:
     log = server.folder / "logs/neo4j.log"
     deadline = time.monotonic() + _START_S
@@ -199,8 +157,7 @@ def _wait(server: Server) -> None:
         if log.exists() and " Started." in log.read_text(errors="replace"):
             return
         time.sleep(0.1)
-    tail = (server.folder / "output.log").read_text(errors="replace")[-2000:]
-    raise ConnectionError(f"Neo4j did not start within {_START_S} s:\n{tail}")
+    raise ConnectionError(f"Neo4j did not start within {_START_S} s:\n{server.log()}")
 
 
 if __name__ == "__main__":

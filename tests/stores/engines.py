@@ -43,7 +43,7 @@ def filled(
         store: Any = EmbeddedVectorStore(":memory:", **settings)
     else:
         pytest.importorskip(_CLIENTS[kind])
-        opening = import_module(f"llama_retrieval_ext.stores.{kind}.open")
+        opening = import_module(f"llama_retrieval_ext.stores.{kind}.store")
         store = getattr(opening, f"open_{kind}")(_url(engine, request, folder), **settings)
     with store:
         store.add([node.model_copy(deep=True) for node in nodes])

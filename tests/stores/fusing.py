@@ -37,7 +37,7 @@ def random_nodes() -> list[TextNode]:
     ]
 
 
-def check_agreement(backend: Backend, *, examples: int = 40) -> None:
+def check_agreement(backend: Backend, *, examples: int = 25) -> None:
     """Fail unless the engine fuses as we do, whatever is searched and how."""
     fusions = list(_fusions(backend))
 

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.term_ids import LONGEST_KEY, BoundedCache
+from llama_retrieval_ext.text.segmentation import LONGEST_KEY, BoundedCache
 
 
 @given(st.lists(st.integers(0, 20)), st.integers(1, 5))

@@ -3,8 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.segmentation import document_grams, runs
-from llama_retrieval_ext.text.term_ids import NO_TERM, GramIds, term_id
+from llama_retrieval_ext.text.segmentation import NO_TERM, GramIds, document_grams, runs, term_id
 
 GRAM_IDS = GramIds()
 

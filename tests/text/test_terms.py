@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.term_ids import term_id
+from llama_retrieval_ext.text.segmentation import term_id
 
 
 def test_ids_do_not_change_between_releases() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.term_ids import term_id
+from llama_retrieval_ext.text.segmentation import term_id
 from llama_retrieval_ext.text.tokenizer import TOKENIZER_VERSION, Tokenizer
 from tests.cases import each_case
 

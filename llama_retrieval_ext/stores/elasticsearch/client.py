@@ -87,11 +87,7 @@ def _joined(path: Iterable[str]) -> str:
 
 
 def read(request: Request, decode: Callable[[Json], T]) -> Requests[T]:
-    """Return the decoded answer to a read-only request; retry while shards are starting.
-
-    Raises:
-        ShardsMissingError: They did not start, or the query's deadline leaves no time to wait.
-    """
+    """Return the decoded answer to a read-only request; retry while shards are starting."""
     for pause_s in _RETRY_PAUSES_S:
         try:
             return decode((yield request))
@@ -110,11 +106,7 @@ def hits_of(answer: Json) -> list[Json]:
 
 
 def hits_of_part(part: Json, index: str) -> list[Json]:
-    """Return the hits of one answer of a multi-search.
-
-    Raises:
-        StoreError: That search failed.
-    """
+    """Return the hits of one answer of a multi-search."""
     status = part.get("status", _OK)
     if status != _OK:
         raise error_of_part(status, part, index)
@@ -123,13 +115,7 @@ def hits_of_part(part: Json, index: str) -> list[Json]:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to reach a cluster.
-
-    Args:
-        hosts: URLs of its nodes, or the node configurations of an existing client.
-        options: Credentials and certificates; never shown.
-        timeout_s: Seconds per request; the deadline of a query may leave less.
-    """
+    """How to reach a cluster."""
 
     hosts: tuple[str | NodeConfig, ...]
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -137,11 +123,7 @@ class ClientConfig:
 
     @classmethod
     def of_address(cls, address: Address) -> Self:
-        """Return the configuration for an address; reads the credentials.
-
-        Raises:
-            ConfigurationError: An environment variable is not set.
-        """
+        """Return the configuration for an address; reads the credentials."""
         return cls((address.url,), address.client_options(), address.timeout_s)
 
     @classmethod
@@ -191,13 +173,7 @@ class Transport:
         self.closed = False
 
     def run(self, requests: Requests[T]) -> T:
-        """Carry out requests and return the generator's result; blocks.
-
-        Raises:
-            StoreUnavailableError: The server cannot be reached, is late, or refuses credentials.
-            StoreError: The server refused a request.
-            StoreClosedError: The store was closed.
-        """
+        """Carry out requests and return the generator's result; blocks."""
         return run_steps(requests, self._perform)
 
     async def arun(self, requests: Requests[T]) -> T:

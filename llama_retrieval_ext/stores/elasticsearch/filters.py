@@ -28,12 +28,7 @@ _DIGEST: Final = "sha256:"
 
 
 def compile_condition(condition: Condition) -> Json:
-    """Return the query for a condition.
-
-    Raises:
-        UnsupportedFilterError: It is nested more deeply, or has more parts or values, than servers
-            take; or it searches for a text of more than 128 characters within strings.
-    """
+    """Return the query for a condition."""
     query = _query(condition)
     clauses, depth = _size(query)
     if clauses > _MAX_CLAUSES or depth > _MAX_DEPTH:
@@ -46,12 +41,7 @@ def compile_condition(condition: Condition) -> Json:
 
 
 def compile_target(target: Target) -> Json | None:
-    """Return the query for the selected nodes; None for every node.
-
-    Raises:
-        InvalidFilterError: The filters are invalid.
-        UnsupportedFilterError: The engine cannot evaluate them.
-    """
+    """Return the query for the selected nodes; None for every node."""
     parts: list[Json] = []
     if target.node_ids is not None:
         parts.append({"ids": {"values": [key_of(node_id) for node_id in target.node_ids]}})

@@ -41,12 +41,7 @@ _TEXT_MATCHES: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INS
 
 @dataclass(frozen=True, slots=True)
 class KeywordField:
-    """A field of whole strings.
-
-    Attributes:
-        path: Its name.
-        max_length: Characters of a string that it stores; longer strings are left out.
-    """
+    """A field of whole strings."""
 
     path: str
     max_length: int
@@ -54,14 +49,7 @@ class KeywordField:
 
 @dataclass(frozen=True, slots=True)
 class IndexFields:
-    """The fields of an index.
-
-    Attributes:
-        similarity: The engine's name of how embeddings are compared; None without embeddings.
-        dimension: Of the embeddings.
-        keywords: Fields of whole strings by metadata key.
-        numbers: Fields of numbers, by metadata key.
-    """
+    """The fields of an index."""
 
     similarity: str | None = None
     dimension: int | None = None

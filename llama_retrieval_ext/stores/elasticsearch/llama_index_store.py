@@ -13,7 +13,7 @@ from llama_index.vector_stores.elasticsearch import ElasticsearchStore
 
 from llama_retrieval_ext.errors import UnsupportedFilterError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Requests,
@@ -34,15 +34,13 @@ from llama_retrieval_ext.stores.encoding.vectors import (
     query_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
-    Search,
-    UnbatchedSearches,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.filtered_search import FilteredEngineSearch, FilteredSearch
+from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 
 T = TypeVar("T")
 
@@ -56,29 +54,19 @@ _RANGES: Final[Mapping[str, ScoreRange]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilteredSearch(NativeSearch):
-    """One search, with a filter that the engine may evaluate in part.
-
-    Attributes:
-        body: The request's body for a number of hits.
-        condition: What every hit must satisfy.
-    """
+class PrefilteredSearch(FilteredSearch):
+    """One search; ``body`` returns the request's body for a number of hits."""
 
     body: Callable[[int], Json]
-    condition: Condition | None
 
 
-class LlamaIndexSearch(EngineSearch[Condition, FilteredSearch, Json]):
-    """Searches of such an index by one caller; its steps are requests.
-
-    Args:
-        store: The store that made the index; it is not searched itself.
-    """
+class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json]):
+    """Searches of such an index by one caller; its steps are requests."""
 
     most_hits: ClassVar[int] = WINDOW
-    scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, store: ElasticsearchStore) -> None:
+        super().__init__()
         self._index = store.index_name
         self._text_field = store.text_field
         self._vector_field = store.vector_field
@@ -99,7 +87,7 @@ class LlamaIndexSearch(EngineSearch[Condition, FilteredSearch, Json]):
 
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Condition]
-    ) -> FilteredSearch | None:
+    ) -> PrefilteredSearch | None:
         """Return the search for the nearest nodes; None for zeros, which have no cosine."""
         if self._fields.similarity is None:
             raise UnsupportedModeError(f"the index {self._index!r} holds no embeddings")
@@ -125,80 +113,61 @@ class LlamaIndexSearch(EngineSearch[Condition, FilteredSearch, Json]):
             }
             return {"knn": knn}
 
-        return FilteredSearch(
+        return PrefilteredSearch(
             top_k=request.top_k, score=similarity.score, body=body, condition=request.filter
         )
 
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Condition]
-    ) -> FilteredSearch | None:
+    ) -> PrefilteredSearch | None:
         """Return the search for shared words; None without words."""
         words = " ".join(query.text.split()[:_MAX_WORDS])
         if not words:
             return None
         match: Json = {"match": {self._text_field: {"query": words}}}
         filtered = {"bool": {"must": [match], "filter": [self._prefilter(request)]}}
-        return FilteredSearch(
+        return PrefilteredSearch(
             top_k=request.top_k,
             score=float,
             body=lambda _: {"query": filtered},
             condition=request.filter,
         )
 
-    def pages(
-        self, searches: Sequence[FilteredSearch], limits: Sequence[int], *, with_nodes: bool
-    ) -> Requests[list[list[Json]]]:
-        """Send each search, again for more hits where too few satisfy its condition."""
-        del with_nodes  # the condition needs them
-        pages = []
-        for search, limit in zip(searches, limits, strict=True):
-            pages.append((yield from self._page(search, limit)))
-        return pages
+    def page(self, search: PrefilteredSearch, limit: int) -> Requests[list[Json]]:
+        """Return at most so many hits of a search."""
+        body = {
+            **search.body(limit),
+            "size": limit,
+            "track_total_hits": False,
+            "_source": [self._text_field, "metadata"],
+        }
+        post = json_request("POST", self._index, "_search", params=SEARCH_PARAMS, body=body)
+        return (yield from read(post, hits_of))
 
-    def raw_score(self, hit: Json) -> float:
-        """Return the engine's score."""
-        return float(hit["_score"])
+    def raw_scores(self, hits: Sequence[Json]) -> list[float]:
+        """Return the engine's scores."""
+        return [float(hit["_score"]) for hit in hits]
 
-    def candidate(self, hit: Json, score: float) -> Candidate:
-        """Return the candidate of a hit."""
-        return Candidate(self._node(hit), score)
+    def node(self, hit: Json) -> BaseNode:
+        """Return the node of a hit."""
+        source: Json = hit["_source"]
+        return metadata_dict_to_node(source["metadata"], text=source.get(self._text_field))
+
+    def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
+        """Return the error for a search whose hits may be out of reach."""
+        del search
+        return UnsupportedFilterError(
+            f"the filter cannot be decided by the fields of index {self._index!r}, nor among "
+            f"its best {WINDOW} nodes; copy them into a store opened by URL, where the engine "
+            "decides",
+            "",
+        )
 
     def _prefilter(self, request: EngineRequest[Condition]) -> Json:
         return EVERYTHING if request.filter is None else prefilter(request.filter, self._fields)
 
-    def _page(self, search: FilteredSearch, limit: int) -> Requests[list[Json]]:
-        """The best hits that satisfy the condition; raise if more of them may be out of reach."""
-        size = min(limit, WINDOW)
-        while True:
-            body = {
-                **search.body(size),
-                "size": size,
-                "track_total_hits": False,
-                "_source": [self._text_field, "metadata"],
-            }
-            post = json_request("POST", self._index, "_search", params=SEARCH_PARAMS, body=body)
-            hits = yield from read(post, hits_of)
-            kept = [hit for hit in hits if matches(search.condition, self._node(hit).metadata)]
-            if len(kept) >= limit or len(hits) < size:
-                return kept[:limit]
-            if size == WINDOW:
-                break
-            size = min(4 * size, WINDOW)
-        if len(kept) < search.top_k:
-            raise UnsupportedFilterError(
-                f"the filter cannot be decided by the fields of index {self._index!r}, nor among "
-                f"its best {WINDOW} nodes; copy them into a store opened by URL, where the engine "
-                "decides",
-                "",
-            )
-        return kept
 
-    def _node(self, hit: Json) -> BaseNode:
-        source: Json = hit["_source"]
-        return metadata_dict_to_node(source["metadata"], text=source.get(self._text_field))
-
-
-class LlamaIndexElasticsearchBackend(UnbatchedSearches):
+class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
     """Searches the index of a LlamaIndex ``ElasticsearchStore``, with clients of its own.
 
     The store's ``query`` is not used: it runs on one event loop only, stretches the scores of each
@@ -207,18 +176,13 @@ class LlamaIndexElasticsearchBackend(UnbatchedSearches):
     strings beside lists) is evaluated here, among the best 10,000 nodes. If these are too few, the
     query is refused. Keyword search depends on the analyser of the text field, which cuts Chinese
     into single characters.
-
-    Args:
-        store: The store; its client shows where the server is, and is not used.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "elasticsearch"
+    batches = False
 
     def __init__(self, store: ElasticsearchStore, *, drop_violations: bool = False) -> None:
-        self.store = store
-        self.drop_violations = drop_violations
+        super().__init__(store, drop_violations=drop_violations)
         self._transport = Transport(ClientConfig.of_client(store.client))
         weakref.finalize(self, self._transport.close)
 
@@ -232,27 +196,22 @@ class LlamaIndexElasticsearchBackend(UnbatchedSearches):
             real_async=True,
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Return the nearest nodes to an embedding, by the index's similarity.
+    @property
+    def searcher(self) -> LlamaIndexSearch:
+        """New searches: each reads the fields that the index then has."""
+        return LlamaIndexSearch(self.store)
 
-        Raises:
-            UnsupportedModeError: The store was not made for vector search.
-            UnsupportedFilterError: More than 10,000 nodes would have to be read.
-        """
-        if self.features.dense is None:
+    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
+        """Return the call that carries out requests."""
+        return self._transport.call(steps)
+
+    def check(self, query: EngineQuery) -> None:
+        """Raise if the store was not made for vector search."""
+        if isinstance(query, VectorQuery) and self.features.dense is None:
             raise UnsupportedModeError(
                 "this ElasticsearchStore was made for keyword search alone; make it with "
                 "AsyncDenseVectorStrategy, or open a store by URL"
             )
-        return self._call(VectorQuery(tuple(embedding), search))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return nodes that share words with a text, by BM25 with the index's term statistics.
-
-        Raises:
-            UnsupportedFilterError: More than 10,000 nodes would have to be read.
-        """
-        return self._call(KeywordQuery(text, search))
 
     def describe(self) -> Mapping[str, object]:
         """Return the engine, where it is, and the fields that are searched."""
@@ -264,12 +223,6 @@ class LlamaIndexElasticsearchBackend(UnbatchedSearches):
             "text_field": self.store.text_field,
             "vector_field": self.store.vector_field,
         }
-
-    def _call(self, query: EngineQuery) -> Call[list[Candidate]]:
-        searcher = LlamaIndexSearch(self.store)
-        requests = [searcher.request(query)]
-        call = self._transport.call(lambda: searcher.search(requests))
-        return call.then(lambda rankings: rankings[0])
 
 
 def backend_of_llama_index(

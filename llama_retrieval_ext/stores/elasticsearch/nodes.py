@@ -40,10 +40,9 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     ElasticsearchConfig,
     Index,
 )
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in, node_to_text
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
-from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 PAGE: Final = 1000
@@ -66,28 +65,17 @@ _Action = tuple[Json, bytes | None]
 
 
 def add_nodes(index: Index, nodes: Sequence[BaseNode]) -> Requests[None]:
-    """Add nodes, or replace those with the same id; of several with one id the last counts.
-
-    Raises:
-        ConfigurationError: A node has no valid embedding, or cannot be stored; nothing was written.
-        DimensionMismatchError: An embedding has another dimension; nothing was written.
-        StoreUnavailableError: The engine failed; earlier batches stay.
-    """
-    unique = list({node.node_id: node for node in nodes}.values())
-    if not unique:
-        return
-    config = yield from index.create(len(unique[0].embedding or ()) or 1)
+    """Add nodes, or replace those with the same id."""
+    config = yield from index.create(len(nodes[0].embedding or ()) or 1)
     vectors = document_vectors(
-        unique,
-        dimension=config.dimension or len(unique[0].embedding or ()),
+        nodes,
+        dimension=config.dimension or len(nodes[0].embedding or ()),
         distance=config.distance,
         where=index.where,
     )
-    actions = [
-        _addition(node, vector, config) for node, vector in zip(unique, vectors, strict=True)
-    ]
+    actions = [_addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
     if config.routing:
-        yield from _delete_other_routes(index, unique)
+        yield from _delete_other_routes(index, nodes)
     for batch in _batches(actions):
         yield from _write(index, batch, {})
     yield index.refresh_request()
@@ -108,30 +96,18 @@ def delete_nodes(index: Index, query: Json) -> Requests[None]:
     )
 
 
-def matching_nodes(
-    index: Index, query: Json | None, *, order: Sequence[str] | None
-) -> Requests[list[BaseNode]]:
-    """Return every node that matches, with its embedding.
-
-    Args:
-        index: The index.
-        query: The filter; None for every node.
-        order: Node ids in the order of the result; None for ascending ids.
-    """
+def matching_nodes(index: Index, query: Json | None) -> Requests[list[BaseNode]]:
+    """Return every node that matches, with its embedding."""
     if not (yield from index.exists()):
         return []
-    nodes: dict[str, BaseNode] = {}
+    nodes: list[BaseNode] = []
     after: list[str] | None = None
     while True:
         hits = yield from page_of_hits(index, query, after=after, fields=[NODE, VECTOR])
-        for hit in hits:
-            node = _node(hit["_source"], dimension=index.config.dimension or 0)
-            nodes[node.node_id] = node
+        nodes += [_node(hit["_source"], dimension=index.config.dimension or 0) for hit in hits]
         if len(hits) < PAGE:
-            break
+            return nodes
         after = hits[-1]["sort"]
-    ids = sorted(nodes) if order is None else dict.fromkeys(order)
-    return [nodes[node_id] for node_id in ids if node_id in nodes]
 
 
 def count_matching(index: Index, query: Json | None) -> Requests[int]:
@@ -140,14 +116,6 @@ def count_matching(index: Index, query: Json | None) -> Requests[int]:
     body = {"query": query or EVERYTHING, "size": 0, "track_total_hits": True}
     search = json_request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
     return (yield from read(search, _total))
-
-
-def candidate_of(hit: Json, score: float) -> Candidate:
-    """Return the candidate of a hit, whose node can be read only if the hit came with it."""
-    if ID in hit["fields"]:
-        return Candidate.later(hit["fields"][ID][0], score, _no_node)
-    text: str = hit["fields"][NODE][0]
-    return Candidate.later(node_id_in(text), score, lambda: node_from_text(text))
 
 
 def indexed_text(node: BaseNode, config: ElasticsearchConfig) -> str:
@@ -209,10 +177,6 @@ def _node(source: Json, *, dimension: int) -> BaseNode:
     return node
 
 
-def _no_node() -> BaseNode:
-    raise LookupError("this candidate was searched for without its node")
-
-
 def _delete_pass(index: Index, query: Json) -> Requests[bool]:
     """Delete what matches now; return whether nodes were changed meanwhile."""
     conflicts = False
@@ -256,13 +220,7 @@ def _batches(actions: Sequence[_Action]) -> Iterator[list[_Action]]:
 
 
 def _write(index: Index, batch: Sequence[_Action], tolerated: Mapping[int, bool]) -> Requests[bool]:
-    """Write a batch; return whether a part of it has to be repeated.
-
-    Args:
-        index: The index.
-        batch: The actions.
-        tolerated: Statuses that are no error, and whether each means to repeat.
-    """
+    """Write a batch; return whether a part of it has to be repeated."""
     lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
     answer = yield lines_request(index.name, "_bulk", lines=lines)
     repeat = False

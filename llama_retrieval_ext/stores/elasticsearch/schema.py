@@ -52,14 +52,7 @@ _EXACT: Final = {"type": "hnsw"}
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """One way to compare embeddings.
-
-    Attributes:
-        name: The engine's name of it.
-        distance: Ours.
-        score: From the engine's score, which is always positive, to ours; higher is better. See
-            https://www.elastic.co/guide/en/elasticsearch/reference/8.19/dense-vector.html
-    """
+    """One way to compare embeddings."""
 
     name: str
     distance: Distance
@@ -95,28 +88,14 @@ def similarity_named(name: str) -> Similarity:
 
 @dataclass(frozen=True, slots=True)
 class ElasticsearchConfig(StoreConfig):
-    """How an index is set up.
-
-    Attributes:
-        analyzer: The server's analyser in place of the tokenizer; None for the tokenizer.
-        routing: Whether a tenant's nodes are on one shard.
-    """
+    """How an index is set up."""
 
     analyzer: str | None = None
     routing: bool = False
 
     @classmethod
     def of_index(cls, description: Json, index: str) -> Self | None:
-        """Return the config that an index records; None if there is no index.
-
-        Args:
-            description: The engine's description of every index by that name.
-            index: The name.
-
-        Raises:
-            StoreFormatError: The index was not made by this package, or by a newer release, or
-                there are two.
-        """
+        """Return the config that an index records; None if there is no index."""
         if not description:
             return None
         metas = [
@@ -196,11 +175,7 @@ class IndexParams:
 
 
 def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
-    """Return the settings and the mapping of a new index.
-
-    Raises:
-        ConfigurationError: The user's mapping has a field with the name of one of ours.
-    """
+    """Return the settings and the mapping of a new index."""
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
@@ -254,10 +229,6 @@ class Index:
         name: Its name on the server.
         request: The config that its opener requests.
         params: How it is created.
-
-    Attributes:
-        config: The config that is recorded, or will be.
-        is_small: Whether the last searches found all nodes.
     """
 
     def __init__(self, name: str, request: ConfigRequest, params: IndexParams) -> None:
@@ -274,13 +245,7 @@ class Index:
         return f"the index {self.name!r}"
 
     def look_up(self) -> Requests[None]:
-        """Read the recorded config, if the index exists.
-
-        Raises:
-            StoreFormatError: The index was not made by this package.
-            ConfigurationError: It has another tokenizer, distance or setting than requested.
-            DimensionMismatchError: It has another dimension than requested.
-        """
+        """Read the recorded config, if the index exists."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         recorded = ElasticsearchConfig.of_index(description, self.name)
         self.config = self._request.resolve(recorded or ElasticsearchConfig(), self.where)
@@ -293,14 +258,7 @@ class Index:
         return self._exists
 
     def create(self, dimension: int) -> Requests[ElasticsearchConfig]:
-        """Create the index if need be; checked every time, as a write to a missing one makes one.
-
-        Args:
-            dimension: Of the embeddings that are to be added.
-
-        Raises:
-            DimensionMismatchError: The index takes another dimension.
-        """
+        """Create the index if need be; checked each time, as writing to a missing one makes one."""
         yield from self.look_up()
         if not self._exists:
             new = replace(self.config, dimension=self.config.dimension or dimension)

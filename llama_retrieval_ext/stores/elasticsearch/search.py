@@ -18,7 +18,7 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
 )
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
-from llama_retrieval_ext.stores.elasticsearch.nodes import candidate_of, query_text, route_of
+from llama_retrieval_ext.stores.elasticsearch.nodes import query_text, route_of
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     ID,
     NODE,
@@ -28,15 +28,12 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     VECTOR,
     Index,
 )
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.encoding.vectors import query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    Choose,
     KeywordQuery,
     VectorQuery,
     fuse_legs,
-    scored_ids,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
@@ -67,7 +64,6 @@ class IndexSearch(NativeSearch):
         candidates: How many nodes each shard examines for a vector, at least.
         nearest: How many of the nearest are added up; None without a text.
         boosts: Factors of the vector's and the text's scores.
-        ids_only: Whether hits come without their nodes, which take longer to read than to find.
     """
 
     filter: Json | None = None
@@ -77,7 +73,6 @@ class IndexSearch(NativeSearch):
     candidates: int = 0
     nearest: int | None = None
     boosts: tuple[float, float] = (1.0, 1.0)
-    ids_only: bool = False
 
     @property
     def is_by_vector(self) -> bool:
@@ -85,13 +80,7 @@ class IndexSearch(NativeSearch):
         return self.vector is not None and self.text is None
 
     def body(self, limit: int, *, exhaustive: bool) -> Json:
-        """Return the body of the request, without the fields of its hits.
-
-        Args:
-            limit: How many hits to return.
-            exhaustive: Whether to compare the vector with all of up to 10,000 nodes: the graph
-                misses some of many that are alike.
-        """
+        """Return the body of the request, without the fields of its hits."""
         body: Json = {"size": limit, "track_total_hits": False}
         if self.vector is not None:
             body["knn"] = self._knn(self.nearest or limit, exhaustive=exhaustive)
@@ -139,9 +128,12 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     """Searches of an index; its steps are requests."""
 
     most_hits: ClassVar[int] = WINDOW
+    nodes_last: ClassVar[bool] = True  # nodes take longer to read than to find
+    keys_are_ids: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, index: Index) -> None:
+        super().__init__()
         self._index = index
 
     def compile(self, condition: Condition) -> Json:
@@ -214,63 +206,35 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             searches,
             with_nodes=with_nodes,
         )
-        for place, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+        for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
             if search.is_by_vector and search.filter is None:
-                few = len(pages[place]) < limit
+                few = len(pages[position]) < limit
                 if few and not small:
                     body = search.body(limit, exhaustive=True)
-                    (pages[place],) = yield from self._send([body], [search], with_nodes=with_nodes)
+                    (pages[position],) = yield from self._send(
+                        [body], [search], with_nodes=with_nodes
+                    )
                 # The next search had better compare all at once.
                 self._index.is_small = few
-            _check_window(search.top_k, pages[place])
+            _check_window(search.top_k, pages[position])
         return pages
 
-    def raw_score(self, hit: Json) -> float:
-        """Return the engine's score."""
-        return float(hit["sort"][0] if "sort" in hit else hit["_score"])
+    def raw_scores(self, hits: Sequence[Json]) -> list[float]:
+        """Return the engine's scores."""
+        return [float(hit["sort"][0] if "sort" in hit else hit["_score"]) for hit in hits]
 
     def candidate(self, hit: Json, score: float) -> Candidate:
-        """Return the candidate of a hit; its node can be read only if it came with it."""
-        return candidate_of(hit, score)
+        """Return the candidate of a hit."""
+        return Candidate.stored(hit["fields"][NODE][0], score)
+
+    def key(self, hit: Json) -> str:
+        """Return the node id, which takes less long to read than the node."""
+        node_id: str = hit["fields"][ID][0]
+        return node_id
 
     def if_exists(self, steps: Callable[[], Requests[T]], *, empty: T) -> Requests[T]:
         """Run steps if the index exists."""
         return (yield from steps()) if (yield from self._index.exists()) else empty
-
-    def hybrid(
-        self,
-        near: EngineRequest[Json],
-        sharing: EngineRequest[Json],
-        choose: Choose,
-        *,
-        top_k: int,
-    ) -> Requests[list[Candidate]]:
-        """Return chosen candidates: all ids in one request, the chosen nodes in a second.
-
-        With the nodes in one request, if at least half of the candidates may be chosen.
-        """
-        if 2 * top_k > near.top_k:
-            return super().hybrid(near, sharing, choose, top_k=top_k)
-
-        def steps() -> Requests[list[Candidate]]:
-            nearest = yield from self.native(near)
-            matching = yield from self.native(sharing)
-            searches = [each for each in (nearest, matching) if each is not None]
-            rankings = yield from self.rankings(
-                [replace(search, ids_only=True) for search in searches]
-            )
-            legs = rankings if matching is not None else [*rankings, []]
-            node_ids = choose(*map(scored_ids, legs))
-            scores = {each.node_id: each.score for leg in reversed(legs) for each in leg}
-            texts = (yield from self._texts(node_ids, near)) if node_ids else {}
-            return [
-                _later(node_id, scores[node_id], texts[node_id])
-                for node_id in node_ids
-                if node_id in texts
-            ]
-
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
 
     def fused(
         self, near: EngineRequest[Json], sharing: EngineRequest[Json], how: FusedSearch
@@ -293,16 +257,14 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         nothing: list[Candidate] = []
         return self.if_exists(steps, empty=nothing)
 
-    def _texts(
-        self, node_ids: Sequence[str], request: EngineRequest[Json]
-    ) -> Requests[dict[str, str]]:
-        """The stored nodes by id; without those that were deleted or changed meanwhile."""
-        clauses = [{"terms": {ID: list(node_ids)}}]
+    def texts(self, keys: Sequence[str], request: EngineRequest[Json]) -> Requests[dict[str, str]]:
+        """Return stored nodes by id, without those that were deleted or changed meanwhile."""
+        clauses: list[Json] = [{"terms": {ID: list(keys)}}]
         if request.filter is not None:
             clauses.append(request.filter)
         body = {
             "query": {"bool": {"filter": clauses}},
-            "size": len(node_ids),
+            "size": len(keys),
             "track_total_hits": False,
             "_source": False,
             "stored_fields": [NODE],
@@ -320,7 +282,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         self, bodies: Sequence[Json], searches: Sequence[IndexSearch], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
         name = self._index.name
-        fields = _NODES if with_nodes and not searches[0].ids_only else _IDS
+        fields = _NODES if with_nodes else _IDS
         if len(bodies) == 1:
             body, params = {**bodies[0], **fields}, searches[0].params
             alone = json_request("POST", name, "_search", params=params, body=body)
@@ -339,10 +301,6 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         scope = query.search.scope
         tenant_id = None if scope is None else scope.tenant_id
         return route_of(tenant_id) if self._index.config.routing and tenant_id is not None else None
-
-
-def _later(node_id: str, score: float, text: str) -> Candidate:
-    return Candidate.later(node_id, score, lambda: node_from_text(text))
 
 
 def _zero(_: float) -> float:

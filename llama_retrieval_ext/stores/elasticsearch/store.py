@@ -2,10 +2,11 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call
@@ -28,13 +29,14 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     IndexParams,
 )
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
+from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -189,7 +191,7 @@ class ElasticsearchVectorStore(EngineStore):
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         query = compile_target(target)
-        return self.call(lambda: matching_nodes(self._index, query, order=target.node_ids))
+        return self.call(lambda: matching_nodes(self._index, query))
 
     def _count(self, target: Target) -> Call[int]:
         query = compile_target(target)
@@ -199,7 +201,7 @@ class ElasticsearchVectorStore(EngineStore):
         return self.call(self._index.drop)
 
 
-class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
+class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
     """Vector and keyword search of an `ElasticsearchVectorStore`, in one request.
 
     The rarity of a term is measured on the whole index, not on what a scope can see: a tenant's
@@ -207,11 +209,6 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
     If that is too much, give each tenant an index.
 
     A fusion in the engine counts the keyword score of every node, not only of the candidates.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "elasticsearch"
@@ -228,15 +225,41 @@ class ElasticsearchBackend(EngineBackend[ElasticsearchVectorStore]):
             real_async=True,
         )
 
-    @property
-    def searcher(self) -> ElasticsearchSearch:
-        """The engine's searches."""
-        return self.store.searcher
 
-    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
-        """Return the call that carries out requests."""
-        return self.store.call(steps)
+def open_elasticsearch(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, Any] | None = None,
+) -> ElasticsearchVectorStore:
+    """Open the store that a URL names."""
+    address = parse_address(url)
+    return ElasticsearchVectorStore(
+        address.index,
+        connection=ClientConfig.of_address(address),
+        tokenizer=tokenizer,
+        dim=dim,
+        distance=distance,
+        params=params_of(IndexParams, store_params or {}, engine="Elasticsearch"),
+    )
 
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
-        return {"engine": self.engine, **self.store.describe()}
+
+def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
+    """Return False: opening never creates an index."""
+    return False
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend for a store in Elasticsearch, ours or LlamaIndex's; None for any other."""
+    if isinstance(store, ElasticsearchVectorStore):
+        return ElasticsearchBackend(store)
+    if type(store).__module__.startswith("llama_index.vector_stores.elasticsearch"):
+        # The import is slow; the owner of such a store has made it already.
+        from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (  # noqa: PLC0415
+            backend_of_llama_index,
+        )
+
+        return backend_of_llama_index(store)
+    return None

@@ -23,17 +23,7 @@ _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An index and its server.
-
-    Attributes:
-        index: The index's name.
-        url: The server, without the index.
-        api_key_env: Environment variable with the API key; empty for none.
-        user_env: Environment variable with the user; empty for none.
-        password_env: Environment variable with the user's password.
-        ca_certs: File with the certificates to trust; empty for the system's.
-        timeout_s: Seconds that one request may take.
-    """
+    """An index and its server."""
 
     index: str
     url: str
@@ -44,11 +34,7 @@ class Address:
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     def client_options(self) -> dict[str, Any]:
-        """Return the client's options with the credentials, read now.
-
-        Raises:
-            ConfigurationError: An environment variable is not set.
-        """
+        """Return the client's options with the credentials, read now."""
         options: dict[str, Any] = {}
         if self.api_key_env:
             options["api_key"] = secret(self.api_key_env)
@@ -62,18 +48,10 @@ class Address:
 def parse_address(url: str) -> Address:
     """Parse the URL of an index.
 
-    Args:
-        url: ``elasticsearch://host:9200/index``, or ``elasticsearchs://`` for TLS, with
-            ``api_key_env=NAME`` or ``user_env=NAME&password_env=NAME``, ``ca_certs=FILE`` and
-            ``timeout_s=SECONDS``.
-
-    Raises:
-        ConfigurationError: The URL has another form.
-
     Examples:
         >>> parse_address("elasticsearch://search.example/handbook")
         Address(index='handbook', url='http://search.example:9200', api_key_env='', user_env='', \
-password_env='', ca_certs='', timeout_s=30.0)
+    password_env='', ca_certs='', timeout_s=30.0)
 
     """
     scheme = url.partition(":")[0]

@@ -24,9 +24,9 @@ from llama_retrieval_ext.stores.embedded.files import (
     DirectoryLock,
     EmbeddedConfig,
     clear_errors,
-    meaning,
     prepare,
     read_config,
+    translate_error,
     write_config,
 )
 from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
@@ -53,12 +53,6 @@ class StoreDirectory:
         lock: Held by writers.
         inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
             term statistics still count them.
-
-    Raises:
-        StoreFormatError: The directory holds something else, or a newer store.
-        StoreUnavailableError: It cannot be used, or another process has it open.
-        ConfigurationError: The store has another tokenizer or distance than requested.
-        DimensionMismatchError: The store has another dimension than requested.
     """
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
@@ -89,16 +83,14 @@ class StoreDirectory:
             self._set_up(request.resolve(self.config, self.path))
 
     def establish(self, *, dimension: int, average_length: float) -> None:
-        """Create the shard if there is none; record the average of the first nodes.
-
-        Args:
-            dimension: Of the embeddings.
-            average_length: Mean number of terms of the nodes that are about to be added.
-        """
+        """Create the shard if there is none; record the average of the first nodes."""
         with self.lock:
             shard = self._usable()
+            is_empty = shard is None or not shard.info().points_count
+            if not is_empty and self.config.dimension == dimension:
+                return
             config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
-            if shard is None or not shard.info().points_count:
+            if is_empty:
                 config = replace(config, average_length=average_length)
             self._set_up(config)
 
@@ -111,17 +103,12 @@ class StoreDirectory:
                 if type(error) is not Exception:  # the engine raises nothing but that
                     raise
                 if shard is self._shard:
-                    raise meaning(error, self.path) from error
+                    raise translate_error(error, self.path) from error
                 # Another thread has cleared or closed the store meanwhile: look again.
         return empty
 
     def change(self, function: Callable[[EdgeShard], None], *, size_bytes: int) -> None:
-        """Call a function that writes to the shard, if there is one.
-
-        Args:
-            function: Writes.
-            size_bytes: About how much it writes; every `FLUSH_BYTES` are flushed.
-        """
+        """Call a function that writes to the shard, if there is one."""
         with self.lock:
             self.read(function, empty=None)
             self._unflushed += size_bytes
@@ -139,9 +126,6 @@ class StoreDirectory:
 
         The config names the current shard: whenever the process dies, it is either the old or the
         new one, whole, and opening the directory removes the other.
-
-        Args:
-            fill: Copies the first shard into the second.
         """
         with self.lock, clear_errors(self.path):
             old = self._usable()
@@ -155,7 +139,7 @@ class StoreDirectory:
                 write_config(self.path, after)
             except Exception as error:
                 if type(error) is Exception:  # the engine raises nothing but that
-                    raise meaning(error, self.path) from error
+                    raise translate_error(error, self.path) from error
                 raise
             finally:
                 self._settle(old, new, after)
@@ -207,7 +191,7 @@ class StoreDirectory:
                 if shard is not None:
                     shard.close()  # flushes first
             except Exception as error:
-                raise meaning(error, self.path) from error
+                raise translate_error(error, self.path) from error
             finally:
                 self._guard.release()
                 if self._temporary:
@@ -260,18 +244,7 @@ class Registry:
         self._open: dict[Path, Opened] = {}
 
     def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
-        """Return the directory of a path; the caller releases it, once.
-
-        Args:
-            path: Where; ``":memory:"`` for a temporary directory, removed when released.
-            request: The config that the opener requests.
-
-        Raises:
-            StoreFormatError: The directory holds something else, or a newer store.
-            StoreUnavailableError: It cannot be used, or another process has it open.
-            ConfigurationError: The store has another tokenizer or distance than requested.
-            DimensionMismatchError: The store has another dimension than requested.
-        """
+        """Return the directory of a path; the caller releases it, once."""
         if str(path) == MEMORY:
             return Opened(_temporary(request), users=1)
         real = Path(path).expanduser().resolve()

@@ -66,10 +66,10 @@ def clear_errors(directory: Path) -> Generator[None]:
     except StoreUnavailableError:  # an OSError itself, and clear enough
         raise
     except OSError as error:
-        raise StoreUnavailableError(_meaning(error, directory)) from error
+        raise StoreUnavailableError(_explained(error, directory)) from error
 
 
-def _meaning(error: OSError, directory: Path) -> str:
+def _explained(error: OSError, directory: Path) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         return f"{directory} is not a directory, or is below a file; choose another path"
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
@@ -103,9 +103,6 @@ class DirectoryLock:
 
     Args:
         directory: Is locked by a file in it.
-
-    Raises:
-        StoreUnavailableError: Another process holds it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -139,12 +136,7 @@ DRAFT: Final = "store.json.new"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """How a store directory is set up.
-
-    Attributes:
-        generation: Number of the current shard in the directory: one more each time that it was
-            compacted.
-    """
+    """How a store directory is set up."""
 
     generation: int = 0
 
@@ -179,15 +171,15 @@ def write_config(directory: Path, config: EmbeddedConfig) -> None:
     draft.replace(directory / MANIFEST)
 
 
-def meaning(error: Exception, directory: Path) -> StoreError:
+def translate_error(error: Exception, directory: Path) -> StoreError:
     """Return our error for one of the engine's."""
-    told = str(error)
-    if "WouldBlock" in told:
+    message = str(error)
+    if "WouldBlock" in message:
         return StoreUnavailableError(in_use(directory))
-    if "not initialized" in told:
+    if "not initialized" in message:
         return StoreClosedError(f"the store {directory} was closed; open it again")
-    if "No space left" in told or "Disk quota" in told:
+    if "No space left" in message or "Disk quota" in message:
         return StoreUnavailableError(
             f"no room is left for {directory}; what was stored before is safe"
         )
-    return StoreUnavailableError(f"the engine failed in {directory}: {told}")
+    return StoreUnavailableError(f"the engine failed in {directory}: {message}")

@@ -21,7 +21,6 @@ from qdrant_edge import (
     UpdateOperation,
 )
 
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
@@ -29,17 +28,12 @@ from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
-    DOC,
-    LIST,
-    LONGEST_VALUE,
-    META,
-    MOST_FIELDS,
     NODE,
     USUAL_LENGTH,
     Batch,
     Payload,
+    fields_to_index,
     mean_length,
-    path,
     point_id,
     prepare_batches,
 )
@@ -52,19 +46,8 @@ _DELETION: Final = 1024
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
-    """Add nodes, or replace those with the same id; of several with one id the last counts.
-
-    All are validated first, then they are written in batches.
-
-    Args:
-        directory: Of the store.
-        nodes: Each with its embedding.
-        min_free: Bytes that must be left on the disk.
-    """
-    unique = list({node.node_id: node for node in nodes}.values())
-    if not unique:
-        return
-    batches = prepare_batches(unique, size=BATCH, config=directory.config, where=directory.path)
+    """Validate all nodes, then write them in batches; leave `min_free` bytes on the disk."""
+    batches = prepare_batches(nodes, size=BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -91,7 +74,7 @@ def _write(directory: StoreDirectory, batch: Batch) -> None:
     insertion = UpdateOperation.upsert_points(points)
 
     def write(shard: EdgeShard) -> None:
-        FieldIndexes(shard).cover(batch.payloads)
+        _add_indexes(shard, batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
     directory.change(write, size_bytes=_written_bytes(batch))
@@ -113,26 +96,18 @@ def _written_bytes(batch: Batch) -> int:
 _PAGE: Final = 1024
 
 
-def matching_nodes(
-    shard: EdgeShard, clause: Clause | None, *, order: Sequence[str] | None
-) -> list[BaseNode]:
-    """Return the nodes that match, with embeddings: in the order of ids, or by ascending id."""
-    nodes: dict[str, BaseNode] = {}
+def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
+    """Return the nodes that match, with embeddings."""
+    nodes: list[BaseNode] = []
     offset, filter_ = None, filter_of(clause)
     while True:
         request = ScrollRequest(
-            offset=offset,
-            limit=_PAGE,
-            filter=filter_,
-            with_payload=True,
-            with_vector=[DENSE],
+            offset=offset, limit=_PAGE, filter=filter_, with_payload=True, with_vector=[DENSE]
         )
         records, offset = shard.scroll(request)
-        nodes |= {node.node_id: node for node in map(_node, records)}
+        nodes += map(_node, records)
         if offset is None:
-            break
-    ids = sorted(nodes) if order is None else dict.fromkeys(order)
-    return [nodes[node_id] for node_id in ids if node_id in nodes]
+            return nodes
 
 
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
@@ -160,65 +135,25 @@ def _node(record: Record) -> BaseNode:
     return node
 
 
-class FieldIndexes:
-    """Creates an index for each field when it is first seen, for the type it then has.
-
-    Args:
-        shard: The engine's shard; it remembers by itself which indexes it has.
-    """
-
-    def __init__(self, shard: EdgeShard) -> None:
-        self._shard = shard
-        # The engine writes a path with as few quotes as it can.
-        self._indexed = {name.replace('"', "") for name in shard.info().payload_schema}
-        self._seen: dict[str, set[str]] = {META: set(), LIST: set()}
-
-    def cover(self, payloads: Iterable[Payload]) -> None:
-        """Create indexes for the fields of payloads that have none."""
-        for payload in payloads:
-            if DOC in payload and DOC not in self._indexed:
-                self._make(DOC, DOC, KeywordIndexParams())
-            for group, seen in self._seen.items():
-                fields = payload.get(group)
-                if isinstance(fields, dict) and not fields.keys() <= seen:
-                    self._consider(group, fields)
-
-    def _consider(self, group: str, fields: Mapping[str, object]) -> None:
-        for key, value in fields.items():
-            if key in self._seen[group] or value == {}:
-                continue  # {} stands for what cannot be filtered by, and says nothing of the type
-            self._seen[group].add(key)
-            name = f"{group}.{key}"
-            if name not in self._indexed and len(self._indexed) < MOST_FIELDS and _fits(key, value):
-                self._make(name, path(group, key), _index_for(key, value))
-
-    def _make(self, name: str, where: str, index: KeywordIndexParams | FloatIndexParams) -> None:
-        self._shard.update(UpdateOperation.create_field_index(where, index))
-        self._indexed.add(name)
+_INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams]] = {
+    "keyword": KeywordIndexParams(),
+    "tenant": KeywordIndexParams(is_tenant=True),
+    "number": FloatIndexParams(),
+}
 
 
-def _index_for(key: str, value: object) -> KeywordIndexParams | FloatIndexParams:
-    if isinstance(value, int | float):
-        return FloatIndexParams()
-    return KeywordIndexParams(is_tenant=True if key in {TENANT_KEY, KB_KEY} else None)
-
-
-def _fits(key: str, value: object) -> bool:
-    too_long = isinstance(value, str) and len(value) > LONGEST_VALUE
-    return not too_long and '"' not in key and "\\" not in key
+def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
+    """Create an index for each field when it is first seen, for the type it then has."""
+    # The engine writes a path with as few quotes as it can.
+    indexed = {name.replace('"', "") for name in shard.info().payload_schema}
+    for field in fields_to_index(payloads, indexed):
+        shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
 
 
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
     """Copy the nodes that there are to a new shard, and remove the old one.
 
     Searches go on meanwhile; writers wait, about 0.1 ms a node.
-
-    Args:
-        directory: Of the store.
-        min_free: Bytes that must be left on the disk, beside those of the copy.
-
-    Returns:
-        How many bytes fewer the directory takes; 0 where there was nothing to gain.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)

@@ -1,8 +1,8 @@
 """Searches of an embedded store."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
+from uuid import UUID
 
 from qdrant_edge import (
     EdgeShard,
@@ -10,12 +10,15 @@ from qdrant_edge import (
     Filter,
     Formula,
     Fusion,
+    HasIdCondition,
     IdfParams,
     Prefetch,
     Query,
     QueryBatchRequest,
     QueryRequest,
+    Record,
     ScoredPoint,
+    ScrollRequest,
     SearchParams,
     SparseVector,
 )
@@ -24,80 +27,38 @@ from llama_retrieval_ext.execution.plan import Steps, run_steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, filter_of
+from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
-from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.search import (
-    EngineRequest,
-    EngineSearch,
-    NativeSearch,
-    stored_candidate,
-)
-from llama_retrieval_ext.stores.qdrant_common.config import Recipe, recipe_of
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
-from llama_retrieval_ext.stores.qdrant_common.points import NODE, query_weights
+from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.qdrant_common.config import Recipe
+from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
+_SMALL_LIMIT: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointSearch(NativeSearch):
-    """One search of a shard.
-
-    Attributes:
-        query: A vector, or a fusion of legs.
-        filter: What each point must match; None for everything.
-        params: How to search; None for the engine's default.
-        legs: What a fusion fuses, each with its own filter.
-    """
-
-    query: Query | NativeFusionQuery
-    filter: Filter | None = None
-    params: SearchParams | None = None
-    legs: tuple["PointSearch", ...] = ()
-
-    def request(self, limit: int, *, count: int, with_payload: bool) -> QueryRequest:
-        """Return the request for the best ``limit`` points of a shard that has ``count``."""
-        return QueryRequest(
-            limit=limit,
-            query=self.query,
-            prefetches=[leg.prefetch(count) for leg in self.legs] or None,
-            filter=self.filter,
-            params=self.params,
-            with_payload=[NODE] if with_payload else False,
-        )
-
-    def prefetch(self, count: int) -> Prefetch:
-        """Return this search as a leg of a fusion."""
-        if not isinstance(self.query, Query):
-            raise TypeError(f"a leg is a search, not {self.query!r}")
-        return Prefetch(
-            min(self.top_k, count), query=self.query, params=self.params, filter=self.filter
-        )
-
-
-class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
-    """Searches of an embedded store; its steps are functions of the shard.
-
-    Args:
-        directory: The open store.
-    """
+class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
+    """Searches of an embedded store; its steps are functions of the shard."""
 
     few_hits: ClassVar[int] = 0  # another request costs less than the nodes of hits that are cut
+    nodes_last: ClassVar[bool] = True
     has_mmr: ClassVar[bool] = True
 
     def __init__(self, directory: StoreDirectory) -> None:
+        super().__init__()
         self._directory = directory
 
-    def compile(self, condition: Condition) -> Clause:
-        """Return the clause of a condition."""
-        return clause_of(condition)
+    def compile(self, condition: Condition) -> Filter:
+        """Return the engine's filter for a condition."""
+        return as_edge_filter(clause_of(condition))
 
-    def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
+    def vector_search(self, query: VectorQuery, request: EngineRequest[Filter]) -> PointSearch:
         """Return the search for the nearest points."""
         config = self._directory.config
         vector = query_vector(
@@ -110,39 +71,39 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
             query=Query.Nearest(vector, using=DENSE),
             top_k=request.top_k,
             score=SCORES[config.distance],
-            filter=filter_of(request.filter),
+            filter=request.filter,
         )
 
     def keyword_search(
-        self, query: KeywordQuery, request: EngineRequest[Clause]
+        self, query: KeywordQuery, request: EngineRequest[Filter]
     ) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
         weights = query_weights(query.text, self._directory.config.tokenizer)
         if weights is None:
             return None
-        corpus = filter_of(request.corpus) or (EVERYTHING if self._directory.inexact else None)
+        corpus = request.corpus or (EVERYTHING if self._directory.inexact else None)
         return PointSearch(
             query=Query.Nearest(SparseVector(*weights), using=BM25),
             top_k=request.top_k,
             score=float,
             # Keyword scores often tie, and a second request costs more than a few hits more.
             spare=1 + request.top_k // 10,
-            filter=filter_of(request.filter),
+            filter=request.filter,
             params=None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus)),
         )
 
-    def fused_search(
-        self, near: PointSearch, sharing: PointSearch, how: FusedSearch, *, top_k: int
-    ) -> PointSearch:
-        """Return the engine's fusion; each leg has its filter, before its candidates count."""
-        recipe = recipe_of(how)
-        return PointSearch(
-            query=_fusion(recipe),
-            top_k=top_k,
-            score=lambda score: recipe.factor * score,
-            spare=2,
-            legs=(near, sharing),
-        )
+    def fusion(self, recipe: Recipe) -> NativeFusionQuery:
+        """Return the engine's query for a fusion."""
+        if recipe.rank_constant is not None:
+            return Fusion.Rrf(k=recipe.rank_constant)  # type: ignore[return-value]  # it is one
+        if not recipe.lines:
+            return Fusion.Dbsf()  # type: ignore[return-value]  # it is one
+        terms = [
+            Expression.Mult([Expression.Constant(line.slope), Expression.Variable(name)])
+            for name, line in recipe.lines.items()
+        ]
+        constant = Expression.Constant(recipe.constant)
+        return Formula(Expression.Sum([*terms, constant]), defaults=recipe.defaults)
 
     def pages(
         self, searches: Sequence[PointSearch], limits: Sequence[int], *, with_nodes: bool
@@ -150,11 +111,9 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         """Send searches in one request."""
 
         def send(shard: EdgeShard) -> list[list[ScoredPoint]]:
-            count = shard.info().points_count  # the engine allocates memory for the whole limit
+            most = _most_points(shard, searches, limits)
             requests = [
-                search.request(
-                    min(limit, count + search.spare), count=count, with_payload=with_nodes
-                )
+                _request(search, min(limit, most + search.spare), most, with_payload=with_nodes)
                 for search, limit in zip(searches, limits, strict=True)
             ]
             if len(requests) == 1:
@@ -164,13 +123,25 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         pages: list[list[ScoredPoint]] = yield send
         return pages
 
-    def raw_score(self, hit: ScoredPoint) -> float:
-        """Return the engine's score."""
-        return hit.score
+    def key(self, hit: ScoredPoint) -> str:
+        """Return the id of the point, which takes less long to read than its payload."""
+        return hit.id.hex  # type: ignore[union-attr]  # this package's points have UUIDs
 
-    def candidate(self, hit: ScoredPoint, score: float) -> Candidate:
-        """Return the candidate of a point."""
-        return stored_candidate((hit.payload or {})[NODE], score)
+    def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:
+        """Return stored nodes by the id of their point."""
+        ids: list[int | UUID | str] = [UUID(key) for key in keys]
+        condition = request.filter
+
+        def read(shard: EdgeShard) -> list[Record]:
+            if condition is None:
+                return shard.retrieve(ids, with_payload=[NODE], with_vector=False)
+            both = Filter(must=[HasIdCondition(set(ids)), condition])
+            return shard.scroll(
+                ScrollRequest(limit=len(ids), filter=both, with_payload=[NODE], with_vector=False)
+            )[0]
+
+        records: list[Record] = yield read
+        return {record.id.hex: (record.payload or {})[NODE] for record in records}  # type: ignore[union-attr]  # UUIDs
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; again if another thread has replaced it meanwhile."""
@@ -180,7 +151,7 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         return result
 
     def diverse(
-        self, request: EngineRequest[Clause], *, lambda_mult: float, candidates: int
+        self, request: EngineRequest[Filter], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
         """Pick by MMR; equal marginal relevance by similarity, then by node id."""
 
@@ -201,14 +172,23 @@ class EmbeddedSearch(EngineSearch[Clause, PointSearch, ScoredPoint]):
         return self.if_exists(steps, empty=nothing)
 
 
-def _fusion(recipe: Recipe) -> NativeFusionQuery:
-    if recipe.rank_constant is not None:
-        return Fusion.Rrf(k=recipe.rank_constant)  # type: ignore[return-value]  # it is one
-    if not recipe.lines:
-        return Fusion.Dbsf()  # type: ignore[return-value]  # it is one
-    terms = [
-        Expression.Mult([Expression.Constant(line.slope), Expression.Variable(name)])
-        for name, line in recipe.lines.items()
-    ]
-    constant = Expression.Constant(recipe.constant)
-    return Formula(Expression.Sum([*terms, constant]), defaults=recipe.defaults)
+def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
+    """Return how many hits there can be; the engine allocates memory for a whole limit."""
+    limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
+    return limit if limit <= _SMALL_LIMIT else shard.info().points_count
+
+
+def _request(search: PointSearch, limit: int, most: int, *, with_payload: bool) -> QueryRequest:
+    """Return the request for the best ``limit`` points, from ``most`` of each leg."""
+    return QueryRequest(
+        limit=limit,
+        query=search.query,
+        prefetches=[
+            Prefetch(min(leg.top_k, most), query=leg.query, params=leg.params, filter=leg.filter)
+            for leg in search.legs
+        ]
+        or None,
+        filter=search.filter,
+        params=search.params,
+        with_payload=[NODE] if with_payload else False,
+    )

@@ -18,7 +18,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     SOME_BYTES,
     EmbeddedConfig,
     check_room,
-    meaning,
+    translate_error,
 )
 
 DENSE: Final = "dense"
@@ -51,7 +51,7 @@ def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
             _create(directory, config, config.dimension)
         return EdgeShard.load(str(kept))
     except Exception as error:
-        raise meaning(error, directory) from error
+        raise translate_error(error, directory) from error
 
 
 def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
@@ -69,7 +69,7 @@ def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
         _create(directory, config, config.dimension or 1)
         return EdgeShard.load(str(folder))
     except Exception as error:
-        raise meaning(error, directory) from error
+        raise translate_error(error, directory) from error
 
 
 def remove_shard(directory: Path, config: EmbeddedConfig) -> None:

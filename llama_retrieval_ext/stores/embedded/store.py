@@ -7,13 +7,14 @@ from pathlib import Path
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
-from qdrant_edge import EdgeShard
+from qdrant_edge import EdgeShard, Filter
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
 from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES, EmbeddedConfig
+from llama_retrieval_ext.stores.embedded.filters import filter_of
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
     compact,
@@ -25,11 +26,10 @@ from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -74,6 +74,7 @@ class EmbeddedVectorStore(EngineStore):
     min_free_bytes: int = MIN_FREE_BYTES
 
     _opened: Opened = PrivateAttr()
+    _searcher: EmbeddedSearch = PrivateAttr()
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
     def __init__(
@@ -93,6 +94,7 @@ class EmbeddedVectorStore(EngineStore):
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
         self._opened = registry.acquire(path, ConfigRequest(tokenizer, distance, dim))
+        self._searcher = EmbeddedSearch(self._opened.directory)
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
 
@@ -104,7 +106,9 @@ class EmbeddedVectorStore(EngineStore):
     @property
     def searcher(self) -> EmbeddedSearch:
         """The engine's searches."""
-        return EmbeddedSearch(self._directory)
+        if not self._closer.alive:
+            raise self._closed
+        return self._searcher
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Shorten the engine's log; `add` is already durable."""
@@ -172,11 +176,9 @@ class EmbeddedVectorStore(EngineStore):
         return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause, order = clause_for(target), target.node_ids
+        clause = clause_for(target)
         return Call(
-            lambda: self._directory.read(
-                lambda shard: matching_nodes(shard, clause, order=order), empty=[]
-            )
+            lambda: self._directory.read(lambda shard: matching_nodes(shard, clause), empty=[])
         )
 
     def _count(self, target: Target) -> Call[int]:
@@ -188,8 +190,8 @@ class EmbeddedVectorStore(EngineStore):
     def _clear(self) -> Call[None]:
         return Call(self._directory.reset)
 
-    def _compile_target(self, target: Target) -> Clause | None:
-        return clause_for(target)
+    def _compile_target(self, target: Target) -> Filter | None:
+        return filter_of(clause_for(target))
 
 
 @cache
@@ -204,13 +206,8 @@ def _features(distance: Distance) -> EngineFeatures:
     )
 
 
-class EmbeddedBackend(EngineBackend[EmbeddedVectorStore]):
+class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
     """Vector and keyword search of an `EmbeddedVectorStore`, in one request.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
 
     Examples:
         >>> with EmbeddedVectorStore(":memory:") as store:
@@ -225,12 +222,3 @@ class EmbeddedBackend(EngineBackend[EmbeddedVectorStore]):
     def features(self) -> EngineFeatures:
         """Everything but async: the engine blocks, for milliseconds."""
         return _features(self.store.distance)
-
-    @property
-    def searcher(self) -> EmbeddedSearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration."""
-        return {"engine": self.engine, **self.store.describe()}

@@ -63,11 +63,7 @@ _BY_CLASS: Final[dict[type[BaseNode], Shape]] = {shape.type: shape for shape in 
 
 
 def shape_of(node: BaseNode) -> Shape:
-    """The shape of a node's class, or of the nearest class above it that has one.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
+    """The shape of a node's class, or of the nearest class above it that has one."""
     for cls in type(node).__mro__:
         shape = _BY_CLASS.get(cls)
         if shape is not None:
@@ -83,10 +79,6 @@ def assembled(cls: type[M], values: dict[str, Any]) -> M:
 
     What ``cls.model_construct(**values)`` gives, in a third of its time: hits are built for every
     query.
-
-    Args:
-        cls: The class.
-        values: Every field of it.
     """
     instance = cls.__new__(cls)
     _set(instance, "__dict__", values)
@@ -102,20 +94,14 @@ _TEXT_NODE = SHAPES["TextNode"]
 _KINDS = {str(kind.value): kind for kind in NodeRelationship}
 _TYPES: dict[str, str] = {str(kind.value): kind for kind in ObjectType}
 _ID_FIRST = '{"id_":"'
+_ID_START = len(_ID_FIRST)
 _JSON = json.JSONDecoder()
 # In place of the metadata of a related node that is this node's own, as splitters make them.
 _OWN = 1
 
 
 def node_to_text(node: BaseNode) -> str:
-    """Return JSON of a node's fields that differ from the defaults, without its embedding.
-
-    Args:
-        node: Any LlamaIndex node; of a class of your own, the LlamaIndex class it derives from.
-
-    Raises:
-        ConfigurationError: Something in it has no JSON form.
-    """
+    """Return JSON of a node's fields that differ from the defaults, without its embedding."""
     try:
         return _json(_fields(node))
     except PydanticSerializationError as error:
@@ -146,8 +132,8 @@ def node_id_in(text: str) -> str:
     """Return the id of the node that `node_to_text` wrote, without making the node."""
     # The id is the first field of every node; reading on would cost as much as all of it.
     if text.startswith(_ID_FIRST):
-        node_id, _ = _JSON.raw_decode(text, len(_ID_FIRST) - 1)
-        return str(node_id)
+        node_id = text[_ID_START : text.index('"', _ID_START)]
+        return node_id if "\\" not in node_id else str(_JSON.raw_decode(text, _ID_START - 1)[0])
     return node_from_text(text).node_id
 
 

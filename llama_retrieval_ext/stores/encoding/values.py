@@ -23,9 +23,6 @@ def number_term(number: float) -> str:
     Whole numbers and those with a fraction stand in one order, with no loss: sign, exponent, digits
     of the mantissa in base 16. A negative number has the digits of the positive one turned round.
 
-    Args:
-        number: Not NaN. From 2**1024 on, all are as infinity.
-
     Examples:
         >>> number_term(3) == number_term(3.0) != number_term(2**53 + 1) != number_term(2**53)
         True

@@ -29,7 +29,7 @@ class ScoreRange:
 
 def cosine_score(score: float) -> float:
     """Return a cosine within its range: single precision oversteps it by some 1e-7."""
-    return min(1.0, max(-1.0, score))
+    return score if -1.0 <= score <= 1.0 else min(1.0, max(-1.0, score))
 
 
 def negated(distance: float) -> float:
@@ -61,18 +61,7 @@ _SHORT: Final = 1e-2
 def document_vectors(
     nodes: Sequence[BaseNode], *, dimension: int, distance: Distance, where: object
 ) -> Vectors:
-    """The embeddings of nodes, ready for the engine.
-
-    Args:
-        nodes: The nodes.
-        dimension: What each embedding must have.
-        distance: How the store compares them.
-        where: The store, for messages.
-
-    Raises:
-        ConfigurationError: A node has no embedding, or one with a value that is not finite.
-        DimensionMismatchError: A node has an embedding of another dimension.
-    """
+    """The embeddings of nodes, ready for the engine."""
     vectors: Vectors = []
     for node in nodes:
         vector = node.embedding
@@ -93,12 +82,7 @@ def document_vectors(
 def query_vector(
     embedding: Sequence[float], *, dimension: int, distance: Distance, where: object
 ) -> list[float]:
-    """The embedding of a query, ready for the engine.
-
-    Raises:
-        ConfigurationError: A value is not finite.
-        DimensionMismatchError: It has another dimension than the store.
-    """
+    """The embedding of a query, ready for the engine."""
     if len(embedding) != dimension:
         raise DimensionMismatchError(
             f"the query has an embedding of dimension {len(embedding)}, {where} holds {dimension}; "

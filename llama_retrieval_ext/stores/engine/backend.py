@@ -1,6 +1,6 @@
 """`Backend`: the adapter around a LlamaIndex vector store that retrievers send searches to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -10,48 +10,68 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Filter
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import Contribution
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 
 class Candidate:
-    """A node that a backend found, and its raw score; higher is better.
+    """A node that a backend found, and its score; higher is better.
 
-    Most candidates of a fusion are dropped, so a backend may pass a function that makes the node
-    in place of the node.
+    Most candidates of a fusion are dropped, so a backend may pass what the node is made of.
 
     Attributes:
         node_id: The node's id.
-        score: As the backend declares it in its features.
+        score: As the backend declares it in its features, or that of a fusion.
+        contributions: What each search gave to the score of a fusion.
     """
 
-    __slots__ = ("_node", "node_id", "score")
+    __slots__ = ("_node", "contributions", "node_id", "score")
 
     def __init__(self, node: BaseNode, score: float) -> None:
         self.node_id = node.node_id
         self.score = score
-        self._node: BaseNode | Callable[[], BaseNode] = node
+        self.contributions: tuple[Contribution, ...] = ()
+        self._node: BaseNode | str | Callable[[], BaseNode] = node
 
     @classmethod
-    def later(cls, node_id: str, score: float, make: Callable[[], BaseNode]) -> Self:
+    def later(
+        cls,
+        node_id: str,
+        score: float,
+        node: BaseNode | str | Callable[[], BaseNode],
+        contributions: tuple[Contribution, ...] = (),
+    ) -> Self:
         """Return a candidate whose node is made on first access."""
         found = cls.__new__(cls)
-        found.node_id, found.score = node_id, score
-        found._node = make  # noqa: SLF001 - of its own class
+        found.node_id, found.score, found.contributions = node_id, score, contributions
+        found._node = node  # noqa: SLF001 - of its own class
         return found
 
-    def rescored(self, score: float) -> "Candidate":
+    @classmethod
+    def stored(cls, text: str, score: float, contributions: tuple[Contribution, ...] = ()) -> Self:
+        """Return the candidate of a node that is stored as text."""
+        found = cls.__new__(cls)
+        found.node_id, found.score, found.contributions = node_id_in(text), score, contributions
+        found._node = text  # noqa: SLF001 - of its own class
+        return found
+
+    def rescored(self, score: float, contributions: tuple[Contribution, ...] = ()) -> "Candidate":
         """Return the same node with another score."""
-        return Candidate.later(self.node_id, score, lambda: self.node)
+        return Candidate.later(self.node_id, score, self._node, contributions)
 
     @property
     def node(self) -> BaseNode:
         """The node."""
-        if not isinstance(self._node, BaseNode):
-            self._node = self._node()
-        return self._node
+        node = self._node
+        if isinstance(node, str):
+            node = self._node = node_from_text(node)
+        elif not isinstance(node, BaseNode):
+            node = self._node = node()
+        return node
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Candidate):
@@ -63,6 +83,11 @@ class Candidate:
 
     def __repr__(self) -> str:
         return f"Candidate({self.node_id!r}, {self.score})"
+
+
+def ordered_candidates(found: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates best first, equal scores by node id."""
+    return sorted(found, key=lambda each: (-each.score, each.node_id))
 
 
 EVERY_OPERATOR: Final = frozenset(FilterOperator)
@@ -130,8 +155,8 @@ class KeywordQuery:
 
 
 EngineQuery: TypeAlias = VectorQuery | KeywordQuery
-# Chooses node ids from the rankings of a vector and a keyword search.
-Choose: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], Sequence[str]]
+# Fuses the rankings of a vector and a keyword search; see `Backend.hybrid`.
+Choose: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], Sequence[FusedId]]
 
 
 def hybrid_queries(
@@ -213,12 +238,13 @@ class Backend(Protocol):
         Args:
             vector: The vector search.
             keyword: The keyword search.
-            choose: Returns ids from both rankings, in the order of the result; must be fast.
-            top_k: How many it chooses at most.
+            choose: Returns the best of both rankings, best first, and all that tie with the last
+                of them; must be fast. It is called with node ids, or with keys that stand for them.
+            top_k: How many candidates to return at most.
 
         Returns:
-            In the order chosen, each with a score of either search; nodes that were deleted
-            meanwhile are left out.
+            Best first, equal scores by node id, each with the score and the contributions that
+            were chosen; nodes that were deleted meanwhile are left out.
 
         Raises:
             UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
@@ -280,11 +306,14 @@ class UnbatchedSearches:
 
 
 def chosen_candidates(
-    choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate]
+    choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate], *, top_k: int
 ) -> list[Candidate]:
     """Return the candidates that a function chooses from two rankings, in its order."""
     by_id = {each.node_id: each for each in (*sharing, *near)}
-    return [by_id[node_id] for node_id in choose(scored_ids(near), scored_ids(sharing))]
+    return [
+        by_id[node_id].rescored(score, contributions)
+        for node_id, score, contributions in choose(scored_ids(near), scored_ids(sharing))[:top_k]
+    ]
 
 
 def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:
@@ -300,18 +329,7 @@ def fuse_candidates(
     top_k: int,
     weights: Sequence[float] | None = None,
 ) -> list[Candidate]:
-    """Fuse the ranking of a vector search and that of a keyword search.
-
-    Args:
-        near: Candidates of vector search, best first.
-        sharing: Candidates of keyword search, best first.
-        fusion: The fusion.
-        top_k: How many to return.
-        weights: Of vector and of keyword search; None for the fusion's own.
-
-    Returns:
-        Best first, equal scores by node id.
-    """
+    """Fuse the ranking of a vector search and that of a keyword search."""
     top = fusion.fuse_ids(
         {leg: scored_ids(ranking) for leg, ranking in zip(LEGS, (near, sharing), strict=True)},
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),

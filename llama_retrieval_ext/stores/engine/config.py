@@ -39,11 +39,7 @@ class StoreConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the config that `to_dict` wrote; what is missing has its default.
-
-        Raises:
-            KeyError: There is no tokenizer.
-        """
+        """Return the config that `to_dict` wrote; what is missing has its default."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "tokenizer": Tokenizer.from_dict(data["tokenizer"])})
 
@@ -54,14 +50,7 @@ C = TypeVar("C", bound=StoreConfig)
 def format_error(
     data: Mapping[str, Any], *, where: object, reads: object, instead: str
 ) -> StoreFormatError:
-    """Return the error for a store of another format.
-
-    Args:
-        data: What it records.
-        where: The store, for messages.
-        reads: The format that this release reads.
-        instead: Where the documents can be indexed again.
-    """
+    """Return the error for a store of another format."""
     return StoreFormatError(
         f"{where} has format {data.get('format')!r}, this release reads {reads}; install the "
         f"release that wrote it, or index the documents again into {instead}"
@@ -109,16 +98,7 @@ class ConfigRequest:
             )
 
     def resolve(self, recorded: C, where: object) -> C:
-        """Return the config of a store that is opened with this request.
-
-        Args:
-            recorded: What the store has; without a dimension for one that holds no nodes.
-            where: The store, for messages.
-
-        Raises:
-            ConfigurationError: The store has another tokenizer, distance or setting.
-            DimensionMismatchError: The store has another dimension.
-        """
+        """Return the config of a store that is opened with this request."""
         if recorded.dimension is not None:
             self.check(recorded, where)
             return recorded

@@ -38,12 +38,7 @@ class NativeFusion:
     whole_keyword_leg: bool = False
 
     def is_as(self, fusion: Fusion, weights: Sequence[float]) -> bool:
-        """Return whether the engine computes a fusion with these weights of the legs.
-
-        Args:
-            fusion: Any fusion; of a subclass only if the formula is that of the class.
-            weights: One a leg.
-        """
+        """Return whether the engine computes a fusion with these weights of the legs."""
         formula = type(fusion)
         if not isinstance(fusion, self.kind) or formula.shares is not self.kind.shares:
             return False
@@ -71,13 +66,7 @@ class NativeFusion:
 
 @dataclass(frozen=True, slots=True)
 class FusedSearch:
-    """A fusion for an engine to compute.
-
-    Attributes:
-        fusion: One that it has natively.
-        weights: Of vector and of keyword search, each above 0.
-        candidates: How many hits of each search the fusion looks at.
-    """
+    """A fusion for an engine to compute."""
 
     fusion: Fusion
     weights: tuple[float, float]
@@ -122,11 +111,7 @@ class Line(NamedTuple):
 
 
 def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
-    """The scales of vector and of keyword search.
-
-    Raises:
-        ConfigurationError: The fusion has scales by name, and none for one of them.
-    """
+    """The scales of vector and of keyword search."""
     vector, keyword = LEGS
     return fusion.scale_of(vector), fusion.scale_of(keyword)
 
@@ -134,17 +119,7 @@ def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
 def check_native(
     native: Sequence[NativeFusion], fusion: Fusion, weights: Mapping[str, float], *, engine: str
 ) -> None:
-    """Raise if an engine does not compute a fusion natively.
-
-    Args:
-        native: What the engine fuses by itself.
-        fusion: The requested one.
-        weights: Of the legs, by name.
-        engine: Its name.
-
-    Raises:
-        UnsupportedModeError: It does not.
-    """
+    """Raise if an engine does not compute a fusion natively."""
     if any(each.is_as(fusion, [weights[leg] for leg in LEGS]) for each in native):
         return
     fusions = " or ".join(map(str, native))

@@ -64,12 +64,7 @@ _MOST_CANDIDATES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class MmrOptions:
-    """How MMR picks.
-
-    Attributes:
-        lambda_mult: 1 is nearness alone, 0 is diversity alone.
-        candidates: How many of the nearest to pick from.
-    """
+    """How MMR picks."""
 
     lambda_mult: float
     candidates: int
@@ -120,13 +115,7 @@ def _candidates(options: Options, *, top_k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueryModes:
-    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR.
-
-    Attributes:
-        title: The engine's name, for messages.
-        searcher: Its searches.
-        compile_target: Returns its filter for the nodes that a query selects.
-    """
+    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR."""
 
     title: str
     searcher: EngineSearch[Any, Any, Any]
@@ -135,13 +124,7 @@ class QueryModes:
     def steps(
         self, query: VectorStoreQuery, options: Options
     ) -> Callable[[], Steps[list[Candidate]]]:
-        """Check a LlamaIndex query, and return its steps: best first; by MMR in the order picked.
-
-        Args:
-            query: The query. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``
-                restricts nothing.
-            options: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
-        """
+        """Check a LlamaIndex query, and return its steps: best first, or in the order picked."""
         check_options(query, options)
         # LlamaIndex's own retriever always passes node_ids=[]: no restriction. It passes
         # doc_ids=[] only if its caller did: no document at all.

@@ -1,22 +1,32 @@
-"""`EngineSearch`: the search skeleton that all engines share."""
+"""`EngineSearch`, the search skeleton that all engines share, and `EngineBackend` over it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from itertools import islice
+from operator import itemgetter, le
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
+from llama_retrieval_ext.stores.encoding.node_json import node_id_in
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     Choose,
+    EngineFeatures,
     EngineQuery,
     KeywordQuery,
+    ScoredId,
+    Search,
     VectorQuery,
     chosen_candidates,
     fuse_legs,
+    hybrid_queries,
+    ordered_candidates,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
@@ -24,7 +34,13 @@ from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 F = TypeVar("F")
 S = TypeVar("S", bound="NativeSearch")
 H = TypeVar("H")
+B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
+
+# With more hits of equal scores, reading them one by one costs more than all nodes at once.
+_MANY_TIES: Final = 200
+# Keys whose node ids are kept, some 200 bytes each.
+_MOST_NAMES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +97,22 @@ class EngineSearch(ABC, Generic[F, S, H]):
             cut the engine's choice stands: to order all of them by id would take seconds.
         few_hits: Up to so many hits are requested with their nodes while it is not known how many
             tie: over a network that costs less than another request.
+        nodes_last: Whether a hybrid search reads only the nodes of the best, by `texts`.
+        keys_are_ids: Whether `key` returns node ids.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can measure the rarity of terms on a part of the nodes.
     """
 
     most_hits: ClassVar[int] = 10_000
     few_hits: ClassVar[int] = 512
+    nodes_last: ClassVar[bool] = False
+    keys_are_ids: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        # Node ids by key, as far as equal scores made them necessary.
+        self._names: dict[str, str] = {}
 
     @abstractmethod
     def compile(self, condition: Condition) -> F:
@@ -114,12 +138,20 @@ class EngineSearch(ABC, Generic[F, S, H]):
         """Send searches and return at most so many hits of each, in the engine's order."""
 
     @abstractmethod
-    def raw_score(self, hit: H) -> float:
-        """Return the engine's score of a hit."""
+    def raw_scores(self, hits: Sequence[H]) -> list[float]:
+        """Return the engine's scores of hits."""
 
     @abstractmethod
     def candidate(self, hit: H, score: float) -> Candidate:
         """Return the candidate of a hit that came with its node."""
+
+    def key(self, hit: H) -> str:
+        """Return what identifies the node of a hit that came without it."""
+        raise NotImplementedError(hit)
+
+    def texts(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, str]]:
+        """Return stored nodes by key, without those that are gone or no longer match."""
+        raise NotImplementedError(keys, request)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` where there is none."""
@@ -129,16 +161,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
-        """Return near nodes that do not repeat each other, in the order picked by MMR.
-
-        Args:
-            request: A vector query; how many to pick, and from which nodes.
-            lambda_mult: 1 is nearness alone, 0 is diversity alone.
-            candidates: How many of the nearest to pick from.
-
-        Returns:
-            Each with its similarity to the embedding, which need not fall from pick to pick.
-        """
+        """Return near nodes that do not repeat each other, in the order picked by MMR."""
         del request, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
@@ -158,24 +181,22 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return self.if_exists(lambda: self._search(requests), empty=empty)
 
     def hybrid(
-        self,
-        near: EngineRequest[F],
-        sharing: EngineRequest[F],
-        choose: Choose,
-        *,
-        top_k: int,
+        self, near: EngineRequest[F], sharing: EngineRequest[F], choose: Choose, *, top_k: int
     ) -> Steps[list[Candidate]]:
         """Return the candidates that `choose` takes from two requests; see `Backend.hybrid`."""
-        del top_k
-        legs = yield from self.search([near, sharing])
-        return chosen_candidates(choose, *legs)
+        nothing: list[Candidate] = []
+        # All nodes come with the hits, if at least half of them may be chosen.
+        by_key = self.nodes_last and 2 * top_k <= near.top_k
+        chosen = self._chosen_by_key if by_key else self._chosen
+        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
 
     def fused(
         self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
     ) -> Steps[list[Candidate]]:
         """Return the best of a vector and a keyword request as the engine fuses them."""
         nothing: list[Candidate] = []
-        return self.if_exists(lambda: self._fused(near, sharing, how), empty=nothing)
+        legs = near.with_top_k(how.candidates), sharing.with_top_k(how.candidates)
+        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=nothing)
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
         """Return the engine's search; None if it cannot have hits."""
@@ -192,68 +213,224 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def scores(self, search: S, hits: Sequence[H]) -> list[float]:
         """Return our scores of hits."""
-        return [search.score(self.raw_score(hit)) for hit in hits]
+        raw, score = self.raw_scores(hits), search.score
+        return raw if score is float else [score(each) for each in raw]
 
     def rankings(self, searches: Sequence[S]) -> Steps[list[list[Candidate]]]:
         """Send searches together, and again alone those whose cut goes through a tie."""
-        limits = [self.first_limit(search) for search in searches]
-        pages = yield from self.pages(searches, limits, with_nodes=True)
         rankings = []
-        for search, hits, limit in zip(searches, pages, limits, strict=True):
-            rankings.append((yield from self._ranking(search, hits, limit)))
+        for search, hits, scores in (yield from self._scored(searches, with_nodes=True)):
+            candidates = [
+                self.candidate(hit, score)
+                for hit, score in zip(hits, scores, strict=True)
+                if score > 0 or not search.positive
+            ]
+            if has_ties(scores):
+                candidates = ordered_candidates(candidates)
+            rankings.append(candidates[: search.top_k])
         return rankings
 
+    def _scored(
+        self, searches: Sequence[S], *, with_nodes: bool
+    ) -> Steps[list[tuple[S, list[H], list[float]]]]:
+        """Return each search with its hits and their scores, all that tie at the cut included."""
+        limits = [self.first_limit(search) for search in searches]
+        pages = yield from self.pages(searches, limits, with_nodes=with_nodes)
+        scored = []
+        for search, hits, limit in zip(searches, pages, limits, strict=True):
+            scores = self.scores(search, hits)
+            if len(hits) >= limit and scores[-1] == scores[search.top_k - 1]:
+                hits = yield from self._with_ties(search, hits, scores, with_nodes=with_nodes)  # noqa: PLW2901
+                scores = self.scores(search, hits)
+            scored.append((search, hits, scores))
+        return scored
+
+    def _with_ties(
+        self, search: S, hits: list[H], scores: list[float], *, with_nodes: bool
+    ) -> Steps[list[H]]:
+        """Return all hits as good as the last before the cut, so that ids decide between them."""
+        limit, cut, has_nodes = len(hits), search.top_k - 1, with_nodes
+        while len(hits) == limit < self.most_hits and scores[-1] == scores[cut]:
+            limit = min(4 * limit, self.most_hits)
+            has_nodes = with_nodes and limit <= self.few_hits
+            (hits,) = yield from self.pages([search], [limit], with_nodes=has_nodes)
+            scores = self.scores(search, hits)
+        good = sum(map(le, [scores[cut]] * len(scores), scores))
+        if with_nodes and not has_nodes:
+            (hits,) = yield from self.pages([search], [good], with_nodes=True)
+        return hits[:good]
+
     def _search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        searches: list[S | None] = []
-        for request in requests:
-            searches.append((yield from self.native(request)))  # noqa: PERF401 - no generator there
-        some = [search for search in searches if search is not None]
+        searches, some = yield from self._natives(requests)
         found = iter((yield from self.rankings(some)) if some else [])
         return [[] if search is None else next(found) for search in searches]
 
-    def _fused(
-        self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
+    def _natives(
+        self, requests: Sequence[EngineRequest[F]]
+    ) -> Steps[tuple[list[S | None], list[S]]]:
+        """Return the engine's search for each request, and those that can have hits."""
+        searches: list[S | None] = []
+        for request in requests:
+            searches.append((yield from self.native(request)))  # noqa: PERF401 - no generator there
+        return searches, [search for search in searches if search is not None]
+
+    def _chosen(
+        self, requests: Sequence[EngineRequest[F]], choose: Choose, top_k: int
     ) -> Steps[list[Candidate]]:
-        legs = near.with_top_k(how.candidates), sharing.with_top_k(how.candidates)
-        nearest = yield from self.native(legs[0])
-        matching = yield from self.native(legs[1])
-        if nearest is None or matching is None:
-            dense, keyword = yield from self._search(legs)
-            return fuse_legs(dense, keyword, how, top_k=near.top_k)
-        fused = self.fused_search(nearest, matching, how, top_k=near.top_k)
-        return (yield from self.rankings([fused]))[0]
+        near, sharing = yield from self._search(requests)
+        return chosen_candidates(choose, near, sharing, top_k=top_k)
 
-    def _ranking(self, search: S, hits: list[H], limit: int) -> Steps[list[Candidate]]:
-        scores = self.scores(search, hits)
-        if len(hits) >= limit and scores[-1] == scores[search.top_k - 1]:
-            hits = yield from self._with_ties(search, hits, scores)
-            scores = self.scores(search, hits)
-        ranking = [
-            self.candidate(hit, score)
-            for hit, score in zip(hits, scores, strict=True)
-            if score > 0 or not search.positive
+    def _chosen_by_key(
+        self, requests: Sequence[EngineRequest[F]], choose: Choose, top_k: int
+    ) -> Steps[list[Candidate]]:
+        """Choose from the keys of hits, and read the nodes of those that were chosen."""
+        searches, some = yield from self._natives(requests)
+        scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
+        legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
+        tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
+        unknown = [key for key in tied if key not in self._names]
+        if len(unknown) > _MANY_TIES:
+            return (yield from self._chosen(requests, choose, top_k))
+        texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
+        self._note_names(texts)
+        near, sharing = (
+            self._in_order(leg)[: request.top_k]
+            for leg, request in zip(legs, requests, strict=True)
+        )
+        best = choose(near, sharing)
+        missing = [each.node_id for each in best if each.node_id not in texts]
+        texts |= (yield from self.texts(missing, requests[0])) if missing else {}
+        found = [
+            Candidate.stored(texts[key], score, contributions)
+            for key, score, contributions in best
+            if key in texts
         ]
-        ranking.sort(key=lambda each: (-each.score, each.node_id))
-        return ranking[: search.top_k]
+        return ordered_candidates(found)[:top_k]
 
-    def _with_ties(self, search: S, hits: list[H], scores: list[float]) -> Steps[list[H]]:
-        """Return all hits as good as the last before the cut, so that ids decide between them."""
-        limit, cut, with_nodes = len(hits), search.top_k - 1, True
-        while len(hits) == limit < self.most_hits and scores[-1] == scores[cut]:
-            limit = min(4 * limit, self.most_hits)
-            with_nodes = limit <= self.few_hits
-            (hits,) = yield from self.pages([search], [limit], with_nodes=with_nodes)
-            scores = self.scores(search, hits)
-        good = sum(score >= scores[cut] for score in scores)
-        if not with_nodes:
-            (hits,) = yield from self.pages([search], [good], with_nodes=True)
-        return hits[:good]
+    def _note_names(self, texts: Mapping[str, str]) -> None:
+        """Keep the node ids of keys, which never change."""
+        if len(self._names) + len(texts) > _MOST_NAMES:
+            self._names = {}
+        self._names.update((key, node_id_in(text)) for key, text in texts.items())
+
+    def _in_order(self, leg: list[ScoredId]) -> list[ScoredId]:
+        """Return keys with scores, best first, equal scores by node id as far as it is known."""
+        if not has_ties([score for _, score in leg]):
+            return leg
+        name = self._names.get
+        return sorted(leg, key=lambda each: (-each[1], name(each[0], each[0])))
+
+    def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
+        pairs = zip(map(self.key, hits), scores, strict=True)
+        return [pair for pair in pairs if pair[1] > 0] if search.positive else list(pairs)
+
+    def _fused(
+        self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
+    ) -> Steps[list[Candidate]]:
+        searches, some = yield from self._natives(legs)
+        if len(some) < len(searches):
+            near, sharing = yield from self._search(legs)
+            return fuse_legs(near, sharing, how, top_k=top_k)
+        fused = self.fused_search(some[0], some[1], how, top_k=top_k)
+        return (yield from self.rankings([fused]))[0]
 
 
 # For annotations where the engine does not matter.
 AnySearch = EngineSearch[Any, Any, Any]
 
 
-def stored_candidate(text: str, score: float) -> Candidate:
-    """Return the candidate of a node that is stored as text."""
-    return Candidate.later(node_id_in(text), score, lambda: node_from_text(text))
+def has_ties(scores: Sequence[float]) -> bool:
+    """Return whether scores do not fall strictly."""
+    return any(map(le, scores, islice(scores, 1, None)))
+
+
+def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
+    """Return the keys whose score others of the leg have, too."""
+    counts = Counter(map(itemgetter(1), leg))
+    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
+
+
+class EngineBackend(ABC, Generic[B]):
+    """Sends searches to a store's engine.
+
+    A subclass declares the features, and has the engine's search and what runs its steps.
+
+    Attributes:
+        engine: Its name.
+        batches: Whether several searches go out as fewer requests.
+        requires_scope: Whether retrievers over it refuse queries without a scope.
+    """
+
+    engine: ClassVar[str]
+    batches: ClassVar[bool] = True
+    requires_scope: bool = False
+
+    def __init__(self, store: B, *, drop_violations: bool = False) -> None:
+        self.store = store
+        self.drop_violations = drop_violations
+
+    @property
+    @abstractmethod
+    def features(self) -> EngineFeatures:
+        """What the engine does natively."""
+
+    @property
+    @abstractmethod
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps; in a thread, where the engine blocks."""
+        return blocking_call(steps)
+
+    def check(self, query: EngineQuery) -> None:
+        """Raise `UnsupportedModeError` if the store has no such search."""
+
+    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
+        """Return the nearest nodes to an embedding, by the store's distance."""
+        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_only)
+
+    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
+        """Return nodes that share terms with a text; with BM25, each has a score above 0."""
+        return self._rankings([KeywordQuery(text, search)]).then(_only)
+
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
+        """Return one ranking a query, from as few requests as the engine can."""
+        return self._rankings(queries) if self.batches else None
+
+    def hybrid(
+        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
+    ) -> Call[list[Candidate]] | None:
+        """Return the candidates that a function chooses from both searches."""
+        if not self.batches:
+            return None
+        searcher, (near, sharing) = self._requests([vector, keyword])
+        return self.call(lambda: searcher.hybrid(near, sharing, choose, top_k=top_k))
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Candidate]]:
+        """Return the best of both searches as the engine fuses them."""
+        searcher, (near, sharing) = self._requests(hybrid_queries(embedding, text, search))
+        return self.call(lambda: searcher.fused(near, sharing, how))
+
+    def _rankings(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        searcher, requests = self._requests(queries)
+        return self.call(lambda: searcher.search(requests))
+
+    def _requests(
+        self, queries: Sequence[EngineQuery]
+    ) -> tuple[AnySearch, list[EngineRequest[Any]]]:
+        for query in queries:
+            self.check(query)
+        searcher = self.searcher
+        return searcher, [searcher.request(query) for query in queries]
+
+
+def _only(rankings: list[list[Candidate]]) -> list[Candidate]:
+    (ranking,) = rankings
+    return ranking

@@ -17,10 +17,10 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate
+from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
-from llama_retrieval_ext.stores.engine.search import AnySearch
+from llama_retrieval_ext.stores.engine.search import AnySearch, EngineBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -80,11 +80,17 @@ class EngineStore(BasePydanticVectorStore):
             StoreUnavailableError: The engine cannot be reached, has no room, or failed.
             StoreClosedError: The store was closed.
         """
-        return self._addition(nodes, kwargs).function()
+        _refuse(kwargs, "add")
+        if nodes:
+            self._add(_unique(nodes)).function()
+        return [node.node_id for node in nodes]
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
         """`add`, without blocking the event loop."""
-        return await _answer(self._addition(nodes, kwargs))
+        _refuse(kwargs, "add")
+        if nodes:
+            await _answer(self._add(_unique(nodes)))
+        return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """Delete the nodes that come from a document.
@@ -148,13 +154,13 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             InvalidFilterError: The filters cannot mean anything.
         """
-        return self._read(Target(node_ids, filters=filters)).function()
+        return self._nodes(node_ids, filters).function()
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         """`get_nodes`, without blocking the event loop."""
-        return await _answer(self._read(Target(node_ids, filters=filters)))
+        return await _answer(self._nodes(node_ids, filters))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Count the nodes, or those that satisfy filters.
@@ -241,11 +247,15 @@ class EngineStore(BasePydanticVectorStore):
     ) -> None:
         self.close()
 
-    def _addition(
-        self, nodes: Sequence[BaseNode], options: Mapping[str, object]
-    ) -> Call[list[str]]:
-        _refuse(options, "add")
-        return self._add(nodes).then(lambda _: [node.node_id for node in nodes])
+    def _nodes(
+        self, node_ids: list[str] | None, filters: MetadataFilters | None
+    ) -> Call[list[BaseNode]]:
+        def in_order(found: list[BaseNode]) -> list[BaseNode]:
+            nodes = {node.node_id: node for node in found}
+            ids = sorted(nodes) if node_ids is None else dict.fromkeys(node_ids)
+            return [nodes[node_id] for node_id in ids if node_id in nodes]
+
+        return self._read(Target(node_ids, filters=filters)).then(in_order)
 
     @property
     @abstractmethod
@@ -258,7 +268,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        """Add nodes; of several with the same id the last counts."""
+        """Add nodes, at least one, or replace those with the same ids."""
 
     @abstractmethod
     def _delete(self, target: Target) -> Call[None]:
@@ -266,7 +276,7 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        """Return the selected nodes with embeddings: in the order of its ids, or by node id."""
+        """Return the selected nodes with embeddings, in any order."""
 
     @abstractmethod
     def _count(self, target: Target) -> Call[int]:
@@ -294,6 +304,30 @@ class EngineStore(BasePydanticVectorStore):
         return self.call(modes.steps(query, options))
 
 
+S = TypeVar("S", bound=EngineStore)
+
+
+class StoreBackend(EngineBackend[S]):
+    """The backend of a store of this package."""
+
+    @property
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+        return self.store.searcher
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps."""
+        return self.store.call(steps)
+
+    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
+        """Return one ranking a query, from as few requests as the engine can."""
+        return self._rankings(queries)
+
+    def describe(self) -> Mapping[str, object]:
+        """Return the engine, where it is and its configuration; never a secret."""
+        return {"engine": self.engine, **self.store.describe()}
+
+
 async def _answer(call: Call[T]) -> T:
     if call.coroutine is None:
         return await asyncio.to_thread(call.function)
@@ -303,6 +337,10 @@ async def _answer(call: Call[T]) -> T:
 def _refuse(options: Mapping[str, object], method: str) -> None:
     if options:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+
+
+def _unique(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    return list({node.node_id: node for node in nodes}.values())
 
 
 def _of_document(ref_doc_id: str, options: Mapping[str, object]) -> Target:

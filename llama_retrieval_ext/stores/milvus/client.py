@@ -47,15 +47,6 @@ class MilvusConnection:
 
     Args:
         address: The server or file.
-
-    Attributes:
-        is_lite: Whether it is Milvus Lite, as a file or as a server.
-
-    Raises:
-        ConfigurationError: The address names an environment variable that is not set, or the server
-            is too old.
-        StoreUnavailableError: It cannot be reached, refuses the credentials, or another process has
-            the file open.
     """
 
     def __init__(self, address: Address) -> None:
@@ -82,13 +73,7 @@ class MilvusConnection:
         return self._client
 
     def call(self, function: Callable[[MilvusClient], T]) -> T:
-        """Call a function with the client.
-
-        Raises:
-            StoreClosedError: The store was closed.
-            StoreUnavailableError: Milvus cannot answer.
-            StoreError: It refuses the request.
-        """
+        """Call a function with the client."""
         client = self.client
         try:
             return function(client)
@@ -158,11 +143,7 @@ class LiteFiles:
         self._users: Counter[Path] = Counter()
 
     def acquire(self, path: Path) -> None:
-        """Count a user of a file, who must release it once.
-
-        Raises:
-            MissingDependencyError: Milvus Lite is not installed; servers do not need it.
-        """
+        """Count a user of a file, who must release it once."""
         if find_spec("milvus_lite") is None:
             raise MissingDependencyError("Milvus Lite", "milvus")
         with self._lock:

@@ -41,11 +41,7 @@ COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
 
 
 def compile_condition(condition: Condition) -> Expression:
-    """Return the expression for a condition; True or False if it has that value for every node.
-
-    Raises:
-        UnsupportedFilterError: It is nested more deeply than the engine can parse.
-    """
+    """Return the expression for a condition; True or False if it has that value for every node."""
     if _depth(condition) > _MAX_DEPTH:
         raise UnsupportedFilterError(
             f"Milvus takes filters that are nested at most {_MAX_DEPTH} deep, got "
@@ -57,10 +53,6 @@ def compile_condition(condition: Condition) -> Expression:
 
 def compile_target(target: Target) -> Expression:
     """Return the expression for the selected nodes; True for every node.
-
-    Raises:
-        InvalidFilterError: The filters are invalid.
-        UnsupportedFilterError: The engine cannot evaluate them.
 
     Examples:
         >>> compile_target(Target(doc_ids=["leave.md"]))

@@ -43,10 +43,6 @@ _PASS_ALL: Final = Prefilter(expression=True, exact=False)
 def prefilter(condition: Condition, *, columns: frozenset[str] = frozenset()) -> Prefilter:
     """Return the strictest prefilter for a condition.
 
-    Args:
-        condition: The condition.
-        columns: The collection's columns: a key of that name is no dynamic field.
-
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
         >>> prefilter(Compare("lang", FilterOperator.EQ, "en")).expression

@@ -17,21 +17,19 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORE_RANGES, ScoreRange, cosine_score
 from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
-    Search,
-    UnbatchedSearches,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.filtered_search import FilteredEngineSearch, FilteredSearch
+from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.milvus.errors import is_released, translate_error
-from llama_retrieval_ext.stores.milvus.filters import filter_text
+from llama_retrieval_ext.stores.milvus.filters import Expression, filter_text
 from llama_retrieval_ext.stores.milvus.llama_index_filters import Prefilter, prefilter
 from llama_retrieval_ext.stores.milvus.search import (
     MAX_HITS,
@@ -57,29 +55,21 @@ _RANGES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilteredSearch(NativeSearch):
-    """One search of a column, with a filter that Milvus may evaluate in part.
-
-    Attributes:
-        data: An embedding, a text, or a sparse vector.
-        column: The column.
-        prefilter: What Milvus evaluates.
-        condition: What every hit must satisfy.
-    """
+class PrefilteredSearch(FilteredSearch):
+    """One search of a column."""
 
     data: object
     column: str
-    prefilter: Prefilter
-    condition: Condition | None
+    filter: Expression
 
 
-class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
+class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
     """Searches by the client of a LlamaIndex store; its steps are functions of the client."""
 
     most_hits: ClassVar[int] = MAX_HITS
-    scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, store: MilvusVectorStore) -> None:
+        super().__init__()
         self._store = store
         self._columns: Mapping[str, Mapping[str, Any]] | None = None
         self._metric: str | None = None
@@ -126,13 +116,13 @@ class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise translate_error(error, str(self._store.uri)) from error
 
-    def compile(self, condition: Condition) -> Prefilter:
-        """Return what Milvus can evaluate of a condition."""
-        return prefilter(condition, columns=frozenset(self.columns))
+    def compile(self, condition: Condition) -> Condition:
+        """Return the condition: what Milvus can evaluate of it depends on the columns."""
+        return condition
 
     def vector_search(
-        self, query: VectorQuery, request: EngineRequest[Prefilter]
-    ) -> FilteredSearch | None:
+        self, query: VectorQuery, request: EngineRequest[Condition]
+    ) -> PrefilteredSearch | None:
         """Return the search for the nearest nodes."""
         dimension = int(self.columns[self._store.embedding_field]["params"]["dim"])
         if len(query.embedding) != dimension:
@@ -144,8 +134,8 @@ class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
         return self._search_of(request, list(query.embedding), column, self.metric)
 
     def keyword_search(
-        self, query: KeywordQuery, request: EngineRequest[Prefilter]
-    ) -> FilteredSearch | None:
+        self, query: KeywordQuery, request: EngineRequest[Condition]
+    ) -> PrefilteredSearch | None:
         """Return the search by the store's sparse function; None without terms."""
         function = self._store.sparse_embedding_function
         data: object = query.text
@@ -156,73 +146,56 @@ class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
         column = self._store.sparse_embedding_field
         return self._search_of(request, data, column, "BM25" if data is query.text else "IP")
 
-    def pages(
-        self, searches: Sequence[FilteredSearch], limits: Sequence[int], *, with_nodes: bool
-    ) -> Steps[list[list[Hit]]]:
-        """Send each search, again for more hits where too few satisfy its condition."""
-        del with_nodes  # the condition needs them
-        pages: list[list[Hit]] = yield lambda: [
-            self._page(search, limit) for search, limit in zip(searches, limits, strict=True)
-        ]
-        return pages
+    def page(self, search: PrefilteredSearch, limit: int) -> Steps[list[Hit]]:
+        """Return at most so many hits of a search."""
+        hits: list[Hit] = yield lambda: self._send(search, limit)
+        return hits
 
-    def raw_score(self, hit: Hit) -> float:
-        """Return Milvus's score, which it calls a distance."""
-        return float(hit["distance"])
+    def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
+        """Return Milvus's scores, which it calls distances."""
+        return [float(hit["distance"]) for hit in hits]
 
-    def candidate(self, hit: Hit, score: float) -> Candidate:
-        """Return the candidate of a hit."""
-        return Candidate(self._node(hit), score)
+    def node(self, hit: Hit) -> BaseNode:
+        """Return the node of a hit."""
+        entity = hit["entity"]
+        return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
+
+    def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
+        """Return the error for a search whose hits may be out of reach."""
+        return UnsupportedFilterError(
+            f"of the {MAX_HITS} nodes that Milvus can filter for {search.condition} too few "
+            "satisfy it, and it returns no more; filter by strings, or open the store by URL "
+            "and index the documents again",
+            "",
+        )
 
     def _search_of(
-        self, request: EngineRequest[Prefilter], data: object, column: str, metric: str
-    ) -> FilteredSearch | None:
+        self, request: EngineRequest[Condition], data: object, column: str, metric: str
+    ) -> PrefilteredSearch | None:
         check_top_k_within(request.top_k)
-        compiled = request.filter or Prefilter(expression=True)
+        compiled = Prefilter(expression=True)
+        if request.filter is not None:
+            compiled = prefilter(request.filter, columns=frozenset(self.columns))
         if compiled.expression is False:
             return None
-        return FilteredSearch(
+        return PrefilteredSearch(
             top_k=request.top_k,
             score=_SCORES[metric],
             positive=column != self._store.embedding_field,
             data=data,
             column=column,
-            prefilter=compiled,
-            condition=request.query.search.condition,
+            filter=compiled.expression,
+            condition=None if compiled.exact else request.filter,
         )
 
-    def _page(self, search: FilteredSearch, limit: int) -> list[Hit]:
-        """The best hits that satisfy the condition; raise if more of them may be out of reach."""
-        size = min(limit, MAX_HITS)
-        while True:
-            hits = self._send(search, size)
-            kept = [
-                hit
-                for hit in hits
-                if search.prefilter.exact or matches(search.condition, self._node(hit).metadata)
-            ]
-            if len(kept) >= limit or len(hits) < size:
-                return kept[:limit]
-            if size == MAX_HITS:
-                break
-            size = min(4 * size, MAX_HITS)
-        if len(kept) < search.top_k:
-            raise UnsupportedFilterError(
-                f"of the {len(hits)} nodes that Milvus can filter for {search.condition} too few "
-                "satisfy it, and it returns no more; filter by strings, or open the store by URL "
-                "and index the documents again",
-                "",
-            )
-        return kept
-
-    def _send(self, search: FilteredSearch, limit: int) -> list[Hit]:
+    def _send(self, search: PrefilteredSearch, limit: int) -> list[Hit]:
         sparse = self.columns[search.column]["type"] == DataType.SPARSE_FLOAT_VECTOR
         pages = self.call(
             lambda client: client.search(
                 self._name,
                 data=[search.data],
                 anns_field=search.column,
-                filter=filter_text(search.prefilter.expression),
+                filter=filter_text(search.filter),
                 limit=limit,
                 output_fields=[*_CONTENT, self._store.text_key],
                 search_params={"metric_type": self.keyword_metric if sparse else self.metric},
@@ -230,16 +203,12 @@ class LlamaIndexSearch(EngineSearch[Prefilter, FilteredSearch, Hit]):
         )
         return list(pages[0])
 
-    def _node(self, hit: Hit) -> BaseNode:
-        entity = hit["entity"]
-        return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
-
     @property
     def _name(self) -> str:
         return str(self._store.collection_name)
 
 
-class LlamaIndexMilvusBackend(UnbatchedSearches):
+class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
     """Searches the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
 
     The store's ``query`` is not used: it inverts or drops some filters, and lets values break out
@@ -247,19 +216,19 @@ class LlamaIndexMilvusBackend(UnbatchedSearches):
     are returned, 16,384 at most, and filtered here.
 
     Keyword search uses the store's sparse function, if the store was made with ``enable_sparse``.
-
-    Args:
-        store: The store; its owner closes its clients.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "milvus"
+    batches = False
 
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
-        self.store = store
-        self.drop_violations = drop_violations
+        super().__init__(store, drop_violations=drop_violations)
         self._searcher = LlamaIndexSearch(store)
+
+    @property
+    def searcher(self) -> LlamaIndexSearch:
+        """The engine's searches."""
+        return self._searcher
 
     @property
     def features(self) -> EngineFeatures:
@@ -271,30 +240,15 @@ class LlamaIndexMilvusBackend(UnbatchedSearches):
             keyword=None if keyword is None else ScoreRange(kind, 0.0),
         )
 
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Return the nearest nodes to an embedding, by the collection's metric.
-
-        Raises:
-            UnsupportedModeError: The store was made with ``enable_dense=False``.
-            UnsupportedFilterError: More nodes may satisfy the condition than Milvus returns.
-        """
-        if not self.store.enable_dense:
+    def check(self, query: EngineQuery) -> None:
+        """Raise if the store was made without such a search."""
+        if isinstance(query, VectorQuery) and not self.store.enable_dense:
             raise UnsupportedModeError("the MilvusVectorStore was made with enable_dense=False")
-        return self._call(VectorQuery(tuple(embedding), search))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return the nodes that the store's sparse function finds for a text.
-
-        Raises:
-            UnsupportedModeError: The store was made without ``enable_sparse=True``.
-            UnsupportedFilterError: More nodes may satisfy the condition than Milvus returns.
-        """
-        if self._searcher.keyword_metric is None:
+        if isinstance(query, KeywordQuery) and self._searcher.keyword_metric is None:
             raise UnsupportedModeError(
                 "the MilvusVectorStore was made without enable_sparse=True; use BM25Retriever over "
                 "the nodes, or a store opened by URL"
             )
-        return self._call(KeywordQuery(text, search))
 
     def describe(self) -> Mapping[str, object]:
         """Return the engine and the collection's configuration."""
@@ -304,9 +258,3 @@ class LlamaIndexMilvusBackend(UnbatchedSearches):
             "collection": str(self.store.collection_name),
             "metric": self._searcher.metric,
         }
-
-    def _call(self, query: EngineQuery) -> Call[list[Candidate]]:
-        # Compiled within the call, because a condition's prefilter depends on the columns.
-        searcher = self._searcher
-        call = blocking_call(lambda: searcher.search([searcher.request(query)]))
-        return call.then(lambda rankings: rankings[0])

@@ -56,18 +56,7 @@ _LITE_MAX_ROWS: Final = 10**7
 
 
 def rows_of(nodes: Sequence[BaseNode], *, config: MilvusConfig, where: str) -> list[Row]:
-    """Return one row per node.
-
-    Args:
-        nodes: At least one.
-        config: The collection's, with a dimension.
-        where: The collection, for messages.
-
-    Raises:
-        ConfigurationError: A node has no valid embedding, has metadata without a JSON form, or is
-            longer than Milvus takes.
-        DimensionMismatchError: An embedding has another dimension.
-    """
+    """Return one row per node."""
     vectors = document_vectors(
         nodes, dimension=config.dimension or 0, distance=config.distance, where=where
     )
@@ -115,19 +104,9 @@ class NodeWriter:
         self._unflushed = 0
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Add nodes, or replace those with the same id; of several with one id the last counts.
-
-        Raises:
-            ConfigurationError: A node has no valid embedding, or cannot be stored; nothing was
-                written.
-            DimensionMismatchError: An embedding has another dimension; nothing was written.
-            StoreUnavailableError: Milvus cannot answer; earlier batches stay.
-        """
-        unique = list({node.node_id: node for node in nodes}.values())
-        if not unique:
-            return
-        config = self._collection.config_for(len(unique[0].embedding or ()))
-        rows = rows_of(unique, config=config, where=self._collection.where)
+        """Add nodes, or replace those with the same id."""
+        config = self._collection.config_for(len(nodes[0].embedding or ()))
+        rows = rows_of(nodes, config=config, where=self._collection.where)
         for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
             self._upsert(batch, config)
         self._flush_if_many(len(rows))
@@ -186,24 +165,13 @@ def _size_bytes(row: Row) -> int:
     return sum(4 * len(value) for value in row.values())
 
 
-def matching_nodes(
-    collection: MilvusCollection, expression: Expression, *, order: Sequence[str] | None
-) -> list[BaseNode]:
-    """Return every node that matches, with its embedding.
-
-    Args:
-        collection: The collection.
-        expression: The filter.
-        order: Node ids in the order of the result; None for ascending ids.
-    """
+def matching_nodes(collection: MilvusCollection, expression: Expression) -> list[BaseNode]:
+    """Return every node that matches, with its embedding."""
     if expression is False:
         return []
     reader = _Reader(collection, filter_text(expression))
     nothing: list[StoredRow] = []
-    rows = collection.read(reader.rows, empty=nothing)
-    nodes = {node.node_id: node for node in map(_node, rows)}
-    ids = sorted(nodes) if order is None else dict.fromkeys(order)
-    return [nodes[node_id] for node_id in ids if node_id in nodes]
+    return list(map(_node, collection.read(reader.rows, empty=nothing)))
 
 
 def count_matching(collection: MilvusCollection, expression: Expression) -> int:

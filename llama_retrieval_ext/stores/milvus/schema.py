@@ -111,12 +111,7 @@ class MilvusParams:
 
 @dataclass(frozen=True, slots=True)
 class MilvusConfig(StoreConfig):
-    """How a collection is set up.
-
-    Attributes:
-        analyzer: Milvus analyser in place of the tokenizer; None for the tokenizer.
-        by_tenant: Whether the tenant is the partition key.
-    """
+    """How a collection is set up."""
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
@@ -127,11 +122,7 @@ class MilvusConfig(StoreConfig):
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], where: str) -> Self:
-        """Return the config that a collection records.
-
-        Raises:
-            StoreFormatError: The collection was not made by this package, or by a newer release.
-        """
+        """Return the config that a collection records."""
         try:
             data = json.loads(properties[PROPERTY])
             if data["format"] == FORMAT:
@@ -215,13 +206,6 @@ class MilvusCollection:
         name: The collection's name.
         request: The config that its opener requests.
         params: How it is made and searched.
-
-    Raises:
-        StoreFormatError: It was not made by this package.
-        ConfigurationError: It has another tokenizer, distance or setting than requested, or Milvus
-            Lite has no such index.
-        DimensionMismatchError: It has another dimension than requested.
-        StoreUnavailableError: Milvus cannot answer.
     """
 
     def __init__(
@@ -265,13 +249,7 @@ class MilvusCollection:
         return dict.fromkeys(self._obsolete, "")
 
     def look_up(self) -> MilvusConfig | None:
-        """Read the recorded config, and load the collection; None if it does not exist.
-
-        Raises:
-            StoreFormatError: It was not made by this package.
-            ConfigurationError: It has another tokenizer, distance or setting than requested.
-            DimensionMismatchError: It has another dimension than requested.
-        """
+        """Read the recorded config, and load the collection; None if it does not exist."""
         with self._lock:
             self._existing = None
             description = self.connection.call(self._describe)

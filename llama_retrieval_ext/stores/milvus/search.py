@@ -21,7 +21,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    stored_candidate,
 )
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
@@ -85,6 +84,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, collection: MilvusCollection) -> None:
+        super().__init__()
         self._collection = collection
 
     @property
@@ -166,16 +166,18 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         def send(client: MilvusClient) -> list[list[Hit]]:
             pages: dict[int, list[Hit]] = {}
             batches: dict[tuple[str, str, int], list[int]] = {}
-            for place, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+            for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
                 if search.ranker is None:
-                    batches.setdefault((search.column, search.filter, limit), []).append(place)
+                    batches.setdefault((search.column, search.filter, limit), []).append(position)
                 else:
-                    pages[place] = self._send_fused(client, search, search.ranker, limit, options)
-            for (*_, limit), places in batches.items():
-                batch = [searches[place] for place in places]
+                    pages[position] = self._send_fused(
+                        client, search, search.ranker, limit, options
+                    )
+            for (*_, limit), positions in batches.items():
+                batch = [searches[position] for position in positions]
                 answers = self._send_batch(client, batch, limit, options)
-                pages |= zip(places, answers, strict=True)
-            return [pages[place] for place in range(len(searches))]
+                pages |= zip(positions, answers, strict=True)
+            return [pages[position] for position in range(len(searches))]
 
         pages: list[list[Hit]] = yield send
         return pages
@@ -220,13 +222,13 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         pages = client.hybrid_search(self._collection.name, legs, ranker, limit=limit, **options)
         return list(pages[0])
 
-    def raw_score(self, hit: Hit) -> float:
-        """Return Milvus's score, which it calls a distance."""
-        return float(hit["distance"])
+    def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
+        """Return Milvus's scores, which it calls distances."""
+        return [float(hit["distance"]) for hit in hits]
 
     def candidate(self, hit: Hit, score: float) -> Candidate:
         """Return the candidate of a hit."""
-        return stored_candidate(hit["entity"][NODE], score)
+        return Candidate.stored(hit["entity"][NODE], score)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps with the client; again if the collection had to be loaded."""
@@ -247,13 +249,7 @@ BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.NONE, Norma
 
 
 def fusions_of(kind: str, *, lite: bool) -> tuple[NativeFusion, ...]:
-    """Return the native fusions for scores of a kind.
-
-    Args:
-        kind: ``ScoreRange.kind`` of vector search. Distances are rescaled before they are added.
-        lite: Whether it is Milvus Lite. Servers before some 2.5 rescale all scores even if they
-            should not, and none could be tested; so no server is trusted with sums.
-    """
+    """Return the native fusions for scores of a kind."""
     return (BY_RANK, BY_SUM) if lite and kind in {"cosine", "dot"} else (BY_RANK,)
 
 

@@ -1,19 +1,20 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import NodeWriter, count_matching, matching_nodes
@@ -24,7 +25,7 @@ from llama_retrieval_ext.stores.milvus.schema import (
     MilvusParams,
 )
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, check_name
+from llama_retrieval_ext.stores.milvus.url import Address, check_name, parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -154,9 +155,7 @@ class MilvusStore(EngineStore):
         return Call(lambda: self._writer.delete(compile_target(target)))
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
-        return Call(
-            lambda: matching_nodes(self._collection, compile_target(target), order=target.node_ids)
-        )
+        return Call(lambda: matching_nodes(self._collection, compile_target(target)))
 
     def _count(self, target: Target) -> Call[int]:
         return Call(lambda: count_matching(self._collection, compile_target(target)))
@@ -165,16 +164,11 @@ class MilvusStore(EngineStore):
         return Call(self._collection.drop)
 
 
-class MilvusBackend(EngineBackend[MilvusStore]):
+class MilvusBackend(StoreBackend[MilvusStore]):
     """Vector and keyword search of a `MilvusStore`, and Milvus's fusion of both.
 
     There is no request for both that keeps their scores: ``hybrid_search`` returns fused scores
     only, so that no hit can show the score of either search.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "milvus"
@@ -190,11 +184,38 @@ class MilvusBackend(EngineBackend[MilvusStore]):
             fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
         )
 
-    @property
-    def searcher(self) -> MilvusSearch:
-        """The engine's searches."""
-        return self.store.searcher
 
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
-        return {"engine": self.engine, **self.store.describe()}
+def open_milvus(
+    url: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    dim: int | None = None,
+    distance: Distance | None = None,
+    store_params: Mapping[str, Any] | None = None,
+) -> MilvusStore:
+    """Open the store that a URL names."""
+    return MilvusStore(
+        parse_address(url),
+        tokenizer=tokenizer,
+        dim=dim,
+        distance=distance,
+        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
+    )
+
+
+def is_new(url: str) -> bool:
+    """Return whether opening the URL would create files; always False for a server."""
+    path = parse_address(url).path
+    return path is not None and not path.exists()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    if type(store).__module__.startswith("llama_index."):
+        # The import is slow; the owner of such a store has made it already.
+        from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
+            LlamaIndexMilvusBackend,
+        )
+
+        return LlamaIndexMilvusBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+    return MilvusBackend(store) if isinstance(store, MilvusStore) else None

@@ -27,18 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A collection and its server or file.
-
-    Attributes:
-        collection: The collection's name.
-        path: File of Milvus Lite; None for a server.
-        url: The server; empty for a file.
-        db_name: Database of the server; empty for its default.
-        token_env: Environment variable with the token; empty for none.
-        user_env: Environment variable with the user; empty for none.
-        password_env: Environment variable with the user's password.
-        timeout_s: Seconds that one request may take.
-    """
+    """A collection and its server or file."""
 
     collection: str
     path: Path | None = None
@@ -65,14 +54,6 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """Parse the URL of a collection.
-
-    Args:
-        url: ``milvus://host:19530/collection``, or ``milvuss://`` for TLS, with ``token_env=NAME``
-            or ``user_env=NAME&password_env=NAME``, ``db_name`` and ``timeout_s``; or
-            ``milvus:FILE.db`` with ``collection`` and ``timeout_s``.
-
-    Raises:
-        ConfigurationError: The URL has another form; the message does not repeat its secrets.
 
     Examples:
         >>> parse_address("milvuss://db.example.com/handbook?token_env=KEY").where

@@ -16,18 +16,13 @@ from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
 from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
-from llama_retrieval_ext.stores.qdrant.errors import meaning
+from llama_retrieval_ext.stores.qdrant.errors import translate_error
 from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Call a method of the client; the steps get its result, or its error as one of ours.
-
-    Attributes:
-        method: Its name, the same for the sync and the async client.
-        arguments: Its arguments, by name.
-    """
+    """Call a method of the client; the steps get its result, or its error as one of ours."""
 
     method: str
     arguments: Mapping[str, object]
@@ -93,7 +88,7 @@ class Connection:
             with self._lock:
                 if self._client is not None:
                     return _send(self._client, step)
-                return _finish(_send(self._aclient, step))
+                return _result_of(_send(self._aclient, step))
 
     async def _aperform(self, step: Request | Callable[[], object]) -> object:
         if not isinstance(step, Request):
@@ -112,10 +107,10 @@ class Connection:
         try:
             yield
         except Exception as error:
-            meant = meaning(error, self.where)
-            if meant is error:
+            translated = translate_error(error, self.where)
+            if translated is error:
                 raise
-            raise meant from error
+            raise translated from error
 
 
 def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
@@ -128,7 +123,7 @@ def _send(client: object, request: Request) -> Any:  # noqa: ANN401 - as the met
     return getattr(client, request.method)(**request.arguments)
 
 
-def _finish(coroutine: Coroutine[None, None, T]) -> T:
+def _result_of(coroutine: Coroutine[None, None, T]) -> T:
     """The result of a coroutine of local mode, which never waits for anything."""
     try:
         coroutine.send(None)
@@ -199,10 +194,10 @@ def connect(address: Address) -> tuple[Connection, QdrantClient, Callable[[], No
     try:
         client, close = _local(address.path) if address.path is not None else _remote(address)
     except Exception as error:
-        meant = meaning(error, where)
-        if meant is error:
+        translated = translate_error(error, where)
+        if translated is error:
             raise
-        raise meant from error
+        raise translated from error
     aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
     connection = Connection(client, aclient, where=where)
 
@@ -275,21 +270,21 @@ class LoopClients(Generic[C]):
         if loop not in self._kept:
             self._forget_the_closed()
             client = self._make()
-            until_the_end = self._until_the_end(loop, client)
-            self._kept[loop] = client, until_the_end
+            closing = self._close_with_loop(loop, client)
+            self._kept[loop] = client, closing
             # A loop ends the generators that were begun on it before it is closed: so do
             # asyncio.run and Runner, uvloop and pytest. No other sign of its end is given.
-            await anext(until_the_end)
+            await anext(closing)
         return self._kept[loop][0]
 
     def close(self) -> None:
         """Have the loops that run close their clients; those that stand do it when they end."""
-        for loop, (_, until_the_end) in list(self._kept.items()):
+        for loop, (_, closing) in list(self._kept.items()):
             if loop.is_running():
                 with suppress(RuntimeError):  # it ended just now
-                    asyncio.run_coroutine_threadsafe(_ended(until_the_end), loop)
+                    asyncio.run_coroutine_threadsafe(_finish_generator(closing), loop)
 
-    async def _until_the_end(
+    async def _close_with_loop(
         self, loop: asyncio.AbstractEventLoop, client: C
     ) -> AsyncGenerator[None, None]:
         try:
@@ -305,5 +300,5 @@ class LoopClients(Generic[C]):
                 self._kept.pop(loop, None)
 
 
-async def _ended(generator: AsyncGenerator[None, None]) -> None:
+async def _finish_generator(generator: AsyncGenerator[None, None]) -> None:
     await generator.aclose()

@@ -19,16 +19,15 @@ from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.schema import (
     DISTANCES,
+    INDEXES,
     SCOPE_FIELDS,
-    Field,
     StoreParams,
     as_metadata,
-    fields_to_index,
     recorded_config,
 )
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
-from llama_retrieval_ext.stores.qdrant_common.points import Payload
+from llama_retrieval_ext.stores.qdrant_common.points import Field, Payload, fields_to_index
 
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
@@ -39,12 +38,7 @@ _OLDEST: Final = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The version of a Qdrant.
-
-    Attributes:
-        major: The first number.
-        minor: The second.
-    """
+    """The version of a Qdrant."""
 
     major: int
     minor: int
@@ -217,6 +211,6 @@ class QdrantCollection:
                     {
                         "collection_name": self.name,
                         "field_name": field.path,
-                        "field_schema": field.schema,
+                        "field_schema": INDEXES[field.kind],
                     },
                 )

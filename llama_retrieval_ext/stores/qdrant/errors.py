@@ -30,13 +30,13 @@ class CollectionMissingError(StoreError):
     """There is no such collection: nothing was added yet, or it was removed."""
 
 
-def meaning(error: Exception, where: str) -> Exception:
+def translate_error(error: Exception, where: str) -> Exception:
     """Return our error for one of the client's; any other unchanged."""
     if isinstance(error, UnexpectedResponse):
         return _of_status(error, where)
     if isinstance(error, ResponseHandlingException):
         return StoreUnavailableError(
-            f"{where} cannot be reached, or what answers is no Qdrant: {_told(error.source)}; "
+            f"{where} cannot be reached, or what answers is no Qdrant: {_described(error.source)}; "
             "check host, port and whether the server runs"
         )
     if isinstance(error, ResourceExhaustedResponse):
@@ -56,43 +56,47 @@ def refused_credentials(where: str) -> StoreUnavailableError:
 
 def _of_status(error: UnexpectedResponse, where: str) -> StoreError:
     status = error.status_code or 0
-    told = f"{status} {error.reason_phrase}: {error.content[:500].decode(errors='replace')}"
+    message = f"{status} {error.reason_phrase}: {error.content[:500].decode(errors='replace')}"
     if status in _REFUSED:
         return refused_credentials(where)
     if status == _NOT_FOUND:
-        return CollectionMissingError(f"{where} has no such collection: {told}")
+        return CollectionMissingError(f"{where} has no such collection: {message}")
     if status in _BUSY or status >= _BROKEN:
-        return StoreUnavailableError(f"{where} cannot answer now: {told}")
-    return StoreError(f"{where} refused the request: {told}")
+        return StoreUnavailableError(f"{where} cannot answer now: {message}")
+    return StoreError(f"{where} refused the request: {message}")
 
 
 def _of_rpc(error: grpc.RpcError, where: str) -> StoreError:
     code = error.code() if isinstance(error, grpc.Call) else None
-    told = f"{code}: {error.details() if isinstance(error, grpc.Call) else error}"
+    message = f"{code}: {error.details() if isinstance(error, grpc.Call) else error}"
     if code in _RPC_REFUSED:
         return refused_credentials(where)
     if code is grpc.StatusCode.NOT_FOUND:
-        return CollectionMissingError(f"{where} has no such collection: {told}")
+        return CollectionMissingError(f"{where} has no such collection: {message}")
     if code in _RPC_AWAY:
-        return StoreUnavailableError(f"{where} cannot answer now: {told}")
-    return StoreError(f"{where} refused the request: {told}")
+        return StoreUnavailableError(f"{where} cannot answer now: {message}")
+    return StoreError(f"{where} refused the request: {message}")
 
 
 def _of_local_mode(error: Exception, where: str) -> Exception:
-    told = str(error)
-    if isinstance(error, ValueError) and told.startswith("Collection") and "not found" in told:
-        return CollectionMissingError(f"{where}: {told}")
-    if isinstance(error, RuntimeError) and "instance is closed" in told:
+    message = str(error)
+    if (
+        isinstance(error, ValueError)
+        and message.startswith("Collection")
+        and "not found" in message
+    ):
+        return CollectionMissingError(f"{where}: {message}")
+    if isinstance(error, RuntimeError) and "instance is closed" in message:
         return StoreClosedError(f"{where} was closed; open it again")
-    if isinstance(error, RuntimeError) and "already accessed" in told:
+    if isinstance(error, RuntimeError) and "already accessed" in message:
         return StoreUnavailableError(
             f"another process, or another client in this one, has {where} open; close it there, or "
             "use a server"
         )
     if isinstance(error, sqlite3.Error | OSError):
-        return StoreUnavailableError(f"{where} cannot be read or written: {_told(error)}")
+        return StoreUnavailableError(f"{where} cannot be read or written: {_described(error)}")
     return error
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -34,13 +34,7 @@ _At = Callable[[str], Clause]
 
 
 def flat_clause_of(condition: Condition) -> Clause:
-    """The clause for a condition.
-
-    Raises:
-        UnsupportedFilterError: The payload does not hold what it would take to be exact: text in
-            lower case, whole numbers of 2**53 or more, keys that LlamaIndex writes over, and
-            whether a field is an empty list.
-    """
+    """The clause for a condition."""
     return combined(condition, _OPERATORS)
 
 

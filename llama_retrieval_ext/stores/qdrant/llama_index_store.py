@@ -1,12 +1,12 @@
 """The adapter of LlamaIndex's `QdrantVectorStore`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Final, TypeVar
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from llama_index.vector_stores.qdrant.utils import SparseEncoderCallable
 from qdrant_client import models
@@ -27,15 +27,15 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
-from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.collection import Version, server_version
 from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
 from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES, Layout, layout_of
-from llama_retrieval_ext.stores.qdrant.search import PointSearch, QdrantSearch
+from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
 
 T = TypeVar("T")
 
@@ -137,11 +137,7 @@ class LlamaIndexCollection:
 
 
 class LlamaIndexSearch(QdrantSearch):
-    """Searches of a collection that LlamaIndex's store created.
-
-    Args:
-        source: The store's collection.
-    """
+    """Searches of a collection that LlamaIndex's store created."""
 
     def __init__(self, source: LlamaIndexCollection) -> None:
         super().__init__(source.name, source.connection, payload=True)
@@ -240,11 +236,6 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
 
     Keyword search uses the store's ``sparse_query_fn``, with its scores; it is there if the store
     was created with ``enable_hybrid``.
-
-    Args:
-        store: The store; the caller closes its clients.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
     """
 
     engine = "qdrant"
@@ -276,19 +267,13 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         """Return the call that runs steps."""
         return self._source.connection.call(steps)
 
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        """Return one ranking a query; keyword queries match sparse vectors.
-
-        Raises:
-            UnsupportedModeError: The store has no sparse vectors for keyword queries.
-            UnsupportedFilterError: A condition cannot be exact on LlamaIndex's payload.
-        """
-        if not self._source.has_keywords and any(isinstance(q, KeywordQuery) for q in queries):
+    def check(self, query: EngineQuery) -> None:
+        """Raise if the store has no sparse vectors for a keyword query."""
+        if isinstance(query, KeywordQuery) and not self._source.has_keywords:
             raise UnsupportedModeError(
                 f"{self._source.where} has no sparse vectors to search for keywords; make it with "
                 "enable_hybrid=True and a new collection, or open a store by URL"
             )
-        return super().batch(queries)
 
     def describe(self) -> Mapping[str, object]:
         """The engine and the collection; never where, as the store's URL may hold a key."""
@@ -298,3 +283,8 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
             "collection": self._source.name,
             "distance": self._source.expected_distance.value.lower(),
         }
+
+
+def backend_of_llama_index(store: BasePydanticVectorStore) -> LlamaIndexQdrantBackend | None:
+    """Return the backend of a LlamaIndex ``QdrantVectorStore``; None for any other store."""
+    return LlamaIndexQdrantBackend(store) if isinstance(store, QdrantVectorStore) else None

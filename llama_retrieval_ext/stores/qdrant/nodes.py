@@ -28,13 +28,10 @@ BATCH: Final = 128
 
 
 def add_nodes(collection: QdrantCollection, nodes: Sequence[BaseNode]) -> Steps[None]:
-    """Add nodes, or replace those with the same id; of several with one id the last counts."""
-    unique = list({node.node_id: node for node in nodes}.values())
-    if not unique:
-        return
+    """Add nodes, or replace those with the same id."""
     known = (yield from collection.look_up()) or collection.config
     batches: list[Batch] = yield lambda: prepare_batches(
-        unique, size=BATCH, config=known, where=collection.where
+        nodes, size=BATCH, config=known, where=collection.where
     )
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     for batch in batches:
@@ -81,11 +78,9 @@ def _sparse_vector(weighed: Weighed) -> models.SparseVector:
 _PAGE: Final = 256
 
 
-def matching_nodes(
-    collection: str, clause: Clause | None, *, order: Sequence[str] | None
-) -> Steps[list[BaseNode]]:
-    """Return the nodes that match, with embeddings: in the order of ids, or by ascending id."""
-    nodes: dict[str, BaseNode] = {}
+def matching_nodes(collection: str, clause: Clause | None) -> Steps[list[BaseNode]]:
+    """Return the nodes that match, with embeddings."""
+    nodes: list[BaseNode] = []
     offset: models.ExtendedPointId | None = None
     while True:
         records, offset = yield Request(
@@ -99,11 +94,9 @@ def matching_nodes(
                 "with_vectors": [DENSE],
             },
         )
-        nodes |= {node.node_id: node for node in map(_node, records)}
+        nodes += map(_node, records)
         if offset is None:
-            break
-    ids = sorted(nodes) if order is None else dict.fromkeys(order)
-    return [nodes[node_id] for node_id in ids if node_id in nodes]
+            return nodes
 
 
 def count_matching(collection: str, clause: Clause | None) -> Steps[int]:

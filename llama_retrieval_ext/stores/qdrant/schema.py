@@ -1,9 +1,8 @@
 """The schema of a collection: its vectors, indexes, parameters and recorded config."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -14,15 +13,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.config import format_error
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
-from llama_retrieval_ext.stores.qdrant_common.points import (
-    DOC,
-    LIST,
-    LONGEST_VALUE,
-    META,
-    MOST_FIELDS,
-    Payload,
-    path,
-)
+from llama_retrieval_ext.stores.qdrant_common.points import DOC_FIELD, metadata_field
 
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
@@ -109,66 +100,14 @@ def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
     return part
 
 
-Schema: TypeAlias = models.KeywordIndexParams | models.FloatIndexParams
-
-_KEYWORD: Final = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
-# The engine keeps the nodes of a tenant together, on disk and in its graph.
-_TENANT: Final = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-_FLOAT: Final = models.FloatIndexParams(type=models.FloatIndexType.FLOAT)
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of the payload that gets an index.
-
-    Attributes:
-        name: As the engine writes it back: with as few quotes as it can.
-        path: As it is written to the engine.
-        schema: The kind of index.
-    """
-
-    name: str
-    path: str
-    schema: Schema
-
-
-def _scope_field(key: str) -> Field:
-    return Field(f"{META}.{key}", path(META, key), _TENANT)
-
-
+INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]] = {
+    "keyword": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD),
+    # The engine keeps the nodes of a tenant together, on disk and in its graph.
+    "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+    "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
+}
 # Made with the collection, before the first node: later the engine would not sort by them.
-SCOPE_FIELDS: Final = (
-    Field(DOC, DOC, _KEYWORD),
-    _scope_field(TENANT_KEY),
-    _scope_field(KB_KEY),
-)
-
-
-def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
-    """Return the fields of payloads that have no index yet, up to `MOST_FIELDS` in all."""
-    new: dict[str, Field] = {}
-    for field in _fields(payloads):
-        if len(indexed) + len(new) >= MOST_FIELDS:
-            break
-        if field.name not in indexed:
-            new.setdefault(field.name, field)
-    return list(new.values())
-
-
-def _fields(payloads: Iterable[Payload]) -> Iterator[Field]:
-    for payload in payloads:
-        for group in (META, LIST):
-            values = payload.get(group)
-            for key, value in values.items() if isinstance(values, dict) else ():
-                if _fits(key, value):
-                    schema = _FLOAT if isinstance(value, int | float) else _KEYWORD
-                    yield Field(f"{group}.{key}", path(group, key), schema)
-
-
-def _fits(key: str, value: object) -> bool:
-    # {} stands for what cannot be filtered by, and says nothing of the type. A long string is text.
-    text = isinstance(value, str) and len(value) > LONGEST_VALUE
-    return value != {} and not text and '"' not in key and "\\" not in key
+SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
 FORMAT: Final = 3
@@ -236,17 +175,7 @@ class Layout:
 def layout_of(
     info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
 ) -> Layout:
-    """Return the layout of a collection that exists.
-
-    Args:
-        info: The engine's description.
-        dense: Name of the dense vectors, unless they have none.
-        sparse: Possible names of the sparse vectors.
-        where: The store, for messages.
-
-    Raises:
-        StoreFormatError: It has no such dense vectors.
-    """
+    """Return the layout of a collection that exists."""
     vectors = info.config.params.vectors
     unnamed = isinstance(vectors, models.VectorParams)
     params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from qdrant_client import models
@@ -11,20 +11,15 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
-from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.search import (
-    EngineRequest,
-    EngineSearch,
-    NativeSearch,
-    stored_candidate,
-)
+from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import Connection, Request
 from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE
-from llama_retrieval_ext.stores.qdrant_common.config import Recipe, recipe_of
+from llama_retrieval_ext.stores.qdrant_common.config import Recipe
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
-from llama_retrieval_ext.stores.qdrant_common.points import NODE, query_weights
+from llama_retrieval_ext.stores.qdrant_common.points import NODE
+from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
 
 T = TypeVar("T")
 # The engine leaves out what scores below; it computes in 32 bits.
@@ -36,58 +31,35 @@ Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
 NativeFusionQuery: TypeAlias = models.RrfQuery | models.FusionQuery | models.FormulaQuery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointSearch(NativeSearch):
-    """One search of a collection.
-
-    Attributes:
-        query: A vector, or a fusion of legs.
-        using: Name of the vectors to search; None for those without a name.
-        filter: What each point must match; None for everything.
-        params: How to search; None for the engine's default.
-        legs: What a fusion fuses, each with its own filter.
-    """
-
-    query: Vector | NativeFusionQuery
-    using: str | None = None
-    filter: models.Filter | None = None
-    params: models.SearchParams | None = None
-    legs: tuple["PointSearch", ...] = ()
-
-    def request(self, limit: int, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
-        """Return the request for the best ``limit`` points, with all or some of their payload."""
-        return models.QueryRequest(
-            prefetch=[leg.prefetch() for leg in self.legs] or None,
-            query=self.query,
-            using=self.using,
-            filter=self.filter,
-            params=self.params,
-            limit=limit,
-            with_payload=payload,
-        )
-
-    def prefetch(self) -> models.Prefetch:
-        """Return this search as a leg of a fusion."""
-        return models.Prefetch(
-            query=self.query,
-            using=self.using,
-            filter=self.filter,
-            params=self.params,
-            limit=self.top_k,
-            score_threshold=_ABOVE_ZERO if self.positive else None,
-        )
+def _request(search: PointSearch, limit: int, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
+    """Return the request for the best ``limit`` points, with all or some of their payload."""
+    return models.QueryRequest(
+        prefetch=list(map(_prefetch, search.legs)) or None,
+        query=search.query,
+        using=search.using,
+        filter=search.filter,
+        params=search.params,
+        limit=limit,
+        with_payload=payload,
+    )
 
 
-class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
-    """Searches of one collection, of this package or of LlamaIndex.
+def _prefetch(leg: PointSearch) -> models.Prefetch:
+    return models.Prefetch(
+        query=leg.query,
+        using=leg.using,
+        filter=leg.filter,
+        params=leg.params,
+        limit=leg.top_k,
+        score_threshold=_ABOVE_ZERO if leg.positive else None,
+    )
 
-    Args:
-        name: The collection.
-        connection: The clients.
-        payload: The payload that nodes are made of: all, or fields by name.
-    """
+
+class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
+    """Searches of one collection, of this package or of LlamaIndex."""
 
     def __init__(self, name: str, connection: Connection, payload: bool | list[str]) -> None:  # noqa: FBT001 - the client's word for it
+        super().__init__()
         self._name = name
         self._payload = payload
         # In local mode a request costs the same whatever its limit, and keyword scores often tie.
@@ -114,22 +86,30 @@ class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
         idf = models.IdfCorpusParams(corpus=as_filter(corpus))
         return models.SearchParams(idf=idf)
 
+    def fusion(self, recipe: Recipe) -> NativeFusionQuery:
+        """Return the client's query for a fusion."""
+        if recipe.rank_constant is not None:
+            return models.RrfQuery(rrf=models.Rrf(k=recipe.rank_constant))
+        if not recipe.lines:
+            return models.FusionQuery(fusion=models.Fusion.DBSF)
+        terms = [
+            models.MultExpression(mult=[line.slope, name]) for name, line in recipe.lines.items()
+        ]
+        sum_ = models.SumExpression(sum=[*terms, recipe.constant])
+        return models.FormulaQuery(formula=sum_, defaults=recipe.defaults)
+
     def pages(
         self, searches: Sequence[PointSearch], limits: Sequence[int], *, with_nodes: bool
     ) -> Steps[list[list[models.ScoredPoint]]]:
         """Send searches in one request."""
         payload = self._payload if with_nodes else False
         requests = [
-            search.request(limit, payload) for search, limit in zip(searches, limits, strict=True)
+            _request(search, limit, payload) for search, limit in zip(searches, limits, strict=True)
         ]
         pages = yield Request(
             "query_batch_points", {"collection_name": self._name, "requests": requests}
         )
         return [page.points for page in pages]
-
-    def raw_score(self, hit: models.ScoredPoint) -> float:
-        """Return the engine's score."""
-        return hit.score
 
     def first_limit(self, search: PointSearch) -> int:
         """How many points to request at first."""
@@ -137,9 +117,9 @@ class QdrantSearch(EngineSearch[Clause, PointSearch, models.ScoredPoint]):
 
     def scores(self, search: PointSearch, hits: Sequence[models.ScoredPoint]) -> list[float]:
         """Return scores, those that differ by noise made equal."""
-        scores = [search.score(hit.score) for hit in hits]
+        scores = super().scores(search, hits)
         # Fused scores may all be near to 0, and close together without being equal.
-        return levelled(scores, grain=0.0 if search.legs else self._grain)
+        return levelled(scores, grain=self._grain) if self._grain and not search.legs else scores
 
 
 def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
@@ -159,11 +139,7 @@ def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
 
 
 class CollectionSearch(QdrantSearch):
-    """Searches of a collection of this package.
-
-    Args:
-        collection: The collection.
-    """
+    """Searches of a collection of this package."""
 
     has_mmr: ClassVar[bool] = True
 
@@ -217,23 +193,6 @@ class CollectionSearch(QdrantSearch):
             params=self.corpus_params(request.corpus),
         )
 
-    def fused_search(
-        self, near: PointSearch, sharing: PointSearch, how: FusedSearch, *, top_k: int
-    ) -> PointSearch:
-        """Return the engine's fusion; each leg has its filter, before its candidates count."""
-        recipe = recipe_of(how)
-        return PointSearch(
-            query=_fusion(recipe),
-            top_k=top_k,
-            score=lambda score: recipe.factor * score,
-            spare=2,
-            legs=(near, sharing),
-        )
-
-    def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
-        """Return the candidate of a point."""
-        return stored_candidate((hit.payload or {})[NODE], score)
-
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps; return `empty` if the collection does not exist."""
         return self._collection.if_exists(steps, empty=empty)
@@ -256,13 +215,3 @@ class CollectionSearch(QdrantSearch):
 
         nothing: list[Candidate] = []
         return self.if_exists(steps, empty=nothing)
-
-
-def _fusion(recipe: Recipe) -> NativeFusionQuery:
-    if recipe.rank_constant is not None:
-        return models.RrfQuery(rrf=models.Rrf(k=recipe.rank_constant))
-    if not recipe.lines:
-        return models.FusionQuery(fusion=models.Fusion.DBSF)
-    terms = [models.MultExpression(mult=[line.slope, name]) for name, line in recipe.lines.items()]
-    sum_ = models.SumExpression(sum=[*terms, recipe.constant])
-    return models.FormulaQuery(formula=sum_, defaults=recipe.defaults)

@@ -3,21 +3,22 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Self, TypeVar
+from pathlib import Path
+from typing import Final, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call, Steps
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
-from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant.client import Connection, connect
 from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
 from llama_retrieval_ext.stores.qdrant.nodes import (
@@ -34,6 +35,8 @@ from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, cl
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
+# The client's local mode writes it into each of its directories.
+_FILE: Final = "meta.json"
 
 
 class QdrantStore(EngineStore):
@@ -195,9 +198,7 @@ class QdrantStore(EngineStore):
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         clause, name = self._compile_target(target), self._collection.name
         nothing: list[BaseNode] = []
-        return self._call(
-            lambda: matching_nodes(name, clause, order=target.node_ids), empty=nothing
-        )
+        return self._call(lambda: matching_nodes(name, clause), empty=nothing)
 
     def _count(self, target: Target) -> Call[int]:
         clause, name = self._compile_target(target), self._collection.name
@@ -230,15 +231,10 @@ def _features(distance: Distance, version: Version, *, real_async: bool) -> Engi
     )
 
 
-class QdrantBackend(EngineBackend[QdrantStore]):
+class QdrantBackend(StoreBackend[QdrantStore]):
     """Vector and keyword search of a `QdrantStore`, in one request.
 
     Servers before 1.19 measure the rarity of terms on the whole collection, not on the scope.
-
-    Args:
-        store: The store; the caller closes it.
-        drop_violations: Whether hits from outside scope or filters degrade the answer instead of
-            raising.
 
     Examples:
         >>> with QdrantStore("qdrant::memory:") as store:
@@ -255,15 +251,23 @@ class QdrantBackend(EngineBackend[QdrantStore]):
         store = self.store
         return _features(store.distance, store.version, real_async=store.connection.real_async)
 
-    @property
-    def searcher(self) -> CollectionSearch:
-        """The engine's searches."""
-        return self.store.searcher
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        return self.store.call(steps)
+open_qdrant: Final = QdrantStore
 
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration."""
-        return {"engine": self.engine, **self.store.describe()}
+
+def is_new(url: str) -> bool:
+    """Return whether opening the URL would create files; a server is not contacted."""
+    path = parse_address(url).path
+    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of this package's or LlamaIndex's Qdrant store; None for others."""
+    if isinstance(store, QdrantStore):
+        return QdrantBackend(store)
+    # The import is slow; the owner of such a store has made it already.
+    from llama_retrieval_ext.stores.qdrant.llama_index_store import (  # noqa: PLC0415
+        backend_of_llama_index,
+    )
+
+    return backend_of_llama_index(store)

@@ -26,16 +26,7 @@ _SERVER: Final = ServerForm(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A collection and its server or directory.
-
-    Attributes:
-        collection: Its name.
-        path: Directory of a local one, or ``:memory:``; None for a server.
-        url: Of a server, without the collection.
-        api_key_env: Name of the environment variable that holds the API key.
-        timeout_s: Seconds that one request to a server may take.
-        prefer_grpc: Whether to talk to a server by gRPC where the client can.
-    """
+    """A collection and its server or directory."""
 
     collection: str
     path: str | None = None
@@ -45,8 +36,8 @@ class Address:
     prefer_grpc: bool = False
 
     def __str__(self) -> str:
-        place = f"qdrant:{self.path}" if self.url is None else self.url
-        return f"the collection {self.collection!r} at {place}"
+        where = f"qdrant:{self.path}" if self.url is None else self.url
+        return f"the collection {self.collection!r} at {where}"
 
     def api_key(self) -> str | None:
         """Return the key, read now, or raise if the environment variable is not set."""
@@ -63,15 +54,6 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """Parse the URL of a collection.
-
-    Args:
-        url: ``qdrant://host:port/collection`` or, with TLS, ``qdrants://``, both with
-            ``?api_key_env=NAME``, ``timeout_s=SECONDS`` or ``prefer_grpc=true``; what stands before
-            the collection's name is the server's prefix. Or ``qdrant:DIRECTORY`` or
-            ``qdrant::memory:``, both with ``?collection=NAME``.
-
-    Raises:
-        ConfigurationError: It has another form; messages never repeat what may be a password.
 
     Examples:
         >>> print(parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))

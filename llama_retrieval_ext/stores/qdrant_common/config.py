@@ -20,12 +20,7 @@ BY_COSINE: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, 
 
 
 def fusions_of(kind: str) -> tuple[NativeFusion, ...]:
-    """Return the native fusions for scores of a kind.
-
-    Args:
-        kind: ``ScoreRange.kind`` of vector search. Of distances the engines normalise and add up
-            the distance itself, where less is better.
-    """
+    """Return the native fusions for scores of a kind."""
     if kind == "cosine":
         return (BY_RANK, BY_DISTRIBUTION, BY_SUM, BY_COSINE)
     return (BY_RANK, BY_DISTRIBUTION, BY_SUM) if kind == "dot" else (BY_RANK,)
@@ -68,11 +63,6 @@ def recipe_of(how: FusedSearch) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """How a store of the Qdrant family is set up.
-
-    Attributes:
-        average_length: Mean number of terms that the weights of BM25 are computed with; None until
-            the first nodes are added.
-    """
+    """How a store of the Qdrant family is set up."""
 
     average_length: float | None = None

@@ -106,12 +106,7 @@ Written = Callable[[str, Any], Clause]
 
 
 def clause_of(condition: Condition) -> Clause:
-    """The clause for a condition, where metadata is stored as in `payload_of`.
-
-    Raises:
-        UnsupportedFilterError: It compares sizes with a number of 2**53 or more, which the engine
-            would round.
-    """
+    """The clause for a condition, where metadata is stored as in `payload_of`."""
     return combined(condition, _OPERATORS)
 
 
@@ -129,11 +124,7 @@ def combined(condition: Condition, operators: Mapping[FilterOperator, Written]) 
 
 
 def exact_bounds(key: str, value: float, bound: str) -> Mapping[str, float]:
-    """Bounds that the engine compares as Python does.
-
-    Raises:
-        UnsupportedFilterError: The number is one the engine would round.
-    """
+    """Bounds that the engine compares as Python does."""
     if abs(value) >= EXACT:
         raise UnsupportedFilterError(
             f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
@@ -211,12 +202,7 @@ _OPERATORS: Final[Mapping[FilterOperator, Written]] = {
 
 
 def clause_for(target: Target) -> Clause | None:
-    """The clause for the nodes that are meant; None for every node.
-
-    Raises:
-        InvalidFilterError: The filters cannot mean anything.
-        UnsupportedFilterError: The engine cannot evaluate them.
-    """
+    """The clause for the nodes that are meant; None for every node."""
     parts: list[Clause] = []
     if target.node_ids is not None:
         parts.append(HasId(frozenset(point_id(node_id) for node_id in target.node_ids)))

@@ -15,11 +15,12 @@ a list. Groups without content are left out: every value costs some microseconds
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import sha1
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import NAMESPACE_OID, UUID
 
 import numpy as np
@@ -27,6 +28,7 @@ from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
@@ -57,11 +59,7 @@ def path(group: str, key: str) -> str:
 
 
 def payload_of(node: BaseNode) -> Payload:
-    """Everything that is stored of a node beside its vectors.
-
-    Raises:
-        ConfigurationError: Something in the node has no JSON form.
-    """
+    """Everything that is stored of a node beside its vectors."""
     text = node_to_text(node)
     payload: Payload = {NODE: text, **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
@@ -154,11 +152,7 @@ class Terms:
     lengths: "array[int]"
 
     def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """Return the BM25 weights of each text, without IDF, which the engine computes.
-
-        Args:
-            average_length: How many terms a text has on average.
-        """
+        """Return the BM25 weights of each text, without IDF, which the engine computes."""
         ids, weights = self.ids.tolist(), self._weights(average_length)
         for start, end in pairwise(accumulate(self.sizes, initial=0)):
             yield (ids[start:end], weights[start:end]) if end > start else ([NO_TERM], [0.0])
@@ -182,13 +176,6 @@ def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
         terms.sizes.append(len(counted))
         terms.lengths.append(sum(counted.values()))
     return terms
-
-
-def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the sparse vector of a query: its terms, and how often each occurs; None without."""
-    terms = tokenizer.query_terms(text)
-    terms.pop(NO_TERM, None)
-    return (list(terms), [float(count) for count in terms.values()]) if terms else None
 
 
 # Texts of our test collections have 50 to 110 terms on average; to expect too many does less harm
@@ -232,14 +219,7 @@ class Batch:
 def prepare_batches(
     nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
 ) -> list[Batch]:
-    """Validate nodes, at least one, and return them in batches.
-
-    Args:
-        nodes: Each with its embedding.
-        size: Nodes in a batch.
-        config: Of the store.
-        where: The store, for messages.
-    """
+    """Validate nodes, at least one, and return them in batches."""
     batches = []
     for start in range(0, len(nodes), size):
         some = nodes[start : start + size]
@@ -277,3 +257,52 @@ MOST_FIELDS: Final = 64
 # A field of longer strings holds text, such as the window around a sentence. Nobody filters by such
 # a value as a whole, and an index would hold all of them in memory.
 LONGEST_VALUE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the payload that gets an index.
+
+    Attributes:
+        name: As the engine writes it back: with as few quotes as it can.
+        path: As it is written to the engine.
+        kind: Of a tenant's field, the engine keeps the nodes of each value together.
+    """
+
+    name: str
+    path: str
+    kind: Literal["keyword", "tenant", "number"]
+
+
+def metadata_field(key: str, value: object, *, group: str = META) -> Field:
+    """Return the field of a metadata key."""
+    keyword: Literal["keyword", "tenant"] = "tenant" if key in {TENANT_KEY, KB_KEY} else "keyword"
+    kind = "number" if isinstance(value, int | float) else keyword
+    return Field(f"{group}.{key}", path(group, key), kind)
+
+
+DOC_FIELD: Final = Field(DOC, DOC, "keyword")
+
+
+def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
+    """Return the fields of payloads that have no index yet, up to `MOST_FIELDS` in all."""
+    new: dict[str, Field] = {}
+    for payload in payloads:
+        if DOC in payload and DOC not in indexed:
+            new[DOC] = DOC_FIELD
+        for group in (META, LIST):
+            values = payload.get(group)
+            for key, value in values.items() if isinstance(values, dict) else ():
+                name = f"{group}.{key}"
+                if name in new or name in indexed or not _fits(key, value):
+                    continue
+                if len(indexed) + len(new) >= MOST_FIELDS:
+                    return list(new.values())
+                new[name] = metadata_field(key, value, group=group)
+    return list(new.values())
+
+
+def _fits(key: str, value: object) -> bool:
+    # {} stands for what cannot be filtered by, and says nothing of the type. A long string is text.
+    text = isinstance(value, str) and len(value) > LONGEST_VALUE
+    return value != {} and not text and '"' not in key and "\\" not in key

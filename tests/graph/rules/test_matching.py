@@ -191,19 +191,19 @@ def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
     rng = random.Random(12)
     total = 0
     with closing(open_graph(neo4j_url)) as graph:
-        for _ in range(4):
+        for _ in range(3):
             nodes, edges = random_graph(rng)
             graph.clear(scope=None).function()
             graph.upsert(nodes, edges).function()
             with EmbeddedGraph(":memory:") as embedded:
                 embedded.upsert(nodes, edges).function()
-                for _ in range(20):
+                for _ in range(12):
                     pattern = random_pattern(rng)
                     seeds = rng.choice([None, ["n0", "n3"]])
                     mine = outcome(embedded, pattern, seeds)
                     assert mine == outcome(graph, pattern, seeds), pattern
                     total += len(mine)
-    assert total > 80
+    assert total > 30
 
 
 CHAINED = parse_rules("""
@@ -256,7 +256,7 @@ def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> l
 
 def test_another_tenants_rows_change_no_match() -> None:
     rng = random.Random(5)
-    for _ in range(20):
+    for _ in range(8):
         nodes, edges = random_graph(rng)
         own = [n for n in nodes if n.properties["tenant_id"] == "acme"]
         own_edges = [e for e in edges if e.properties["tenant_id"] == "acme"]

@@ -82,12 +82,12 @@ def test_m3_an_llm_that_says_nothing_usable_hands_over_and_is_reported_once() ->
 
 
 def test_one_that_is_late_costs_its_time_and_no_more() -> None:
-    chain = RerankChain(Reversing(delay_s=6.0), RuleRerank(), timeout_s=0.05)
+    chain = RerankChain(Reversing(delay_s=6.0), RuleRerank(), timeout_s=0.5)
     started = time.monotonic()
     result = searched(chain)
     assert time.monotonic() - started < 5
     assert node_ids(result.hits)[0] == "b"
-    assert "did not answer within 0.05 s" in result.degraded[0].reason
+    assert "did not answer within 0.5 s" in result.degraded[0].reason
 
 
 def test_each_has_its_part_of_the_querys_time_so_that_the_next_is_reached() -> None:

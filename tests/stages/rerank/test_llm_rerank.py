@@ -155,7 +155,7 @@ def test_an_answer_that_is_late_is_not_waited_for(*, asynchronous: bool) -> None
     llm = ScriptedLLM([(30.0, "Doc: 3, Relevance: 9")])
     started = time.monotonic()
     result = searched(LLMRerank(llm, timeout_s=0.05), asynchronous=asynchronous)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 10
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert "did not answer" in result.degraded[0].reason
 
@@ -211,12 +211,12 @@ def test_it_tells_what_it_is() -> None:
 
 @pytest.mark.parametrize("within", ["stage", "retriever"])
 def test_the_llm_gets_all_of_the_time_that_the_reranker_has(within: str) -> None:
-    llm = ScriptedLLM([(0.25, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])
+    llm = ScriptedLLM([(0.6, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])
     source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
     if within == "stage":
-        result = (source >> LLMRerank(llm, timeout_s=0.4)).search("annual leave")
+        result = (source >> LLMRerank(llm, timeout_s=1)).search("annual leave")
     else:
-        result = RerankRetriever(source, LLMRerank(llm), timeout_s=0.4).search("annual leave")
+        result = RerankRetriever(source, LLMRerank(llm), timeout_s=1).search("annual leave")
     assert (node_ids(result.hits), result.degraded) == (["b", "a"], ())
 
 
@@ -224,6 +224,6 @@ def test_an_llm_that_takes_longer_than_the_reranker_has_costs_no_more_than_that(
     llm = ScriptedLLM([(5.0, "Doc: 2, Relevance: 9")])
     source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
     started = time.monotonic()
-    result = (source >> LLMRerank(llm, timeout_s=0.2)).search("annual leave")
-    assert time.monotonic() - started < 2
+    result = (source >> LLMRerank(llm, timeout_s=0.6)).search("annual leave")
+    assert time.monotonic() - started < 4
     assert (node_ids(result.hits), len(result.degraded)) == (["a", "b"], 1)

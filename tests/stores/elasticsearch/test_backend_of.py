@@ -8,10 +8,10 @@ from llama_index.vector_stores.elasticsearch import base
 from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (
     LlamaIndexElasticsearchBackend,
 )
-from llama_retrieval_ext.stores.elasticsearch.open import backend_of
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
+    backend_of,
 )
 
 

@@ -30,10 +30,10 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.errors import ShardsMissingError, error_of_part
-from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
+    open_elasticsearch,
 )
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
 from tests.servers.elasticsearch import USER

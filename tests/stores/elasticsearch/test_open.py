@@ -4,8 +4,8 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig
-from llama_retrieval_ext.stores.elasticsearch.open import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.schema import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch
 from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from tests.cases import each_case
 

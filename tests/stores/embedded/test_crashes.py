@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import Program
 
 ADDING = """
 import sys
@@ -37,11 +36,9 @@ def node(number: int, *, words: int = 2) -> TextNode:
 def test_kill_in_the_middle_of_adding_loses_nothing_acknowledged(
     tmp_path: Path, calls: int
 ) -> None:
-    command = [sys.executable, "-c", ADDING, str(tmp_path / "s")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
+    with Program(ADDING, tmp_path / "s") as child:
         acknowledged = [child.stdout.readline() for _ in range(calls)]
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         acknowledged += child.stdout.readlines()
     ids = {name for line in acknowledged if line.endswith("\n") for name in line.split()}
     with EmbeddedVectorStore(tmp_path / "s") as store:

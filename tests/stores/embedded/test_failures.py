@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.files import meaning
+from llama_retrieval_ext.stores.embedded.files import translate_error
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,6 @@ from llama_retrieval_ext.stores.embedded.files import meaning
     ],
 )
 def test_an_engine_error_becomes_ours(told: str, kind: type[StoreError], says: str) -> None:
-    error = meaning(Exception(told), Path("dir"))
+    error = translate_error(Exception(told), Path("dir"))
     assert type(error) is kind
     assert says in str(error)

@@ -4,7 +4,6 @@ import errno
 import gc
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import run_program
 
 NODES = [
     TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0]),
@@ -25,15 +25,10 @@ NODES = [
 ]
 
 
-def elsewhere(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def elsewhere(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """What a process of its own makes of some code; the store class is imported there."""
-    program = (
-        "import os, sys\n"
-        "from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore\n"
-        + textwrap.dedent(code)
-    )
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    importing = "from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore"
+    return run_program(f"import os, sys\n{importing}\n{textwrap.dedent(code)}", *arguments)
 
 
 def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:

@@ -72,10 +72,11 @@ def test_they_are_those_of_the_whole_ranking(
         for kind in (VectorRetriever, KeywordRetriever):
             whole = kind(backend, top_k=N_NODES)
             for seed, collapse in enumerate(COLLAPSES):
+                query = query_of(seed)
+                ranking = whole.retrieve(query)
                 for top_k in (1, 7, 40):
-                    query = query_of(seed)
                     found = kind(backend, top_k=top_k, collapse=collapse).search(query)
-                    expected = collapse.of(whole.retrieve(query))[:top_k]
+                    expected = collapse.of(ranking)[:top_k]
                     assert node_ids(found.hits) == node_ids(expected), (kind, collapse, top_k)
                     assert not found.degraded
 

@@ -18,7 +18,7 @@ __all__ = ["milvus_url"]
 
 @pytest.fixture
 def store(tmp_path: Path) -> "Iterator[MilvusStore]":
-    from llama_retrieval_ext.stores.milvus.open import open_milvus  # noqa: PLC0415 - an extra
+    from llama_retrieval_ext.stores.milvus.store import open_milvus  # noqa: PLC0415 - an extra
 
     with open_milvus(f"milvus:{tmp_path}/kb.db") as opened:
         yield opened
@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def opened(url: str) -> "Iterator[Callable[..., MilvusStore]]":
     """Opens that collection, as often as needed; it is removed in the end."""
-    from llama_retrieval_ext.stores.milvus.open import open_milvus  # noqa: PLC0415 - as above
+    from llama_retrieval_ext.stores.milvus.store import open_milvus  # noqa: PLC0415 - as above
 
     stores: list[MilvusStore] = []
 

@@ -11,8 +11,7 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, open_milvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -74,12 +73,6 @@ class TestHybridRetriever(RetrieverContract):
     @pytest.fixture
     def retriever(self, in_process: MilvusBackend) -> Retriever:
         return HybridRetriever(in_process, embed_model=MODEL)
-
-
-class TestVectorRetrieverOverAServer(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, on_server: MilvusBackend) -> Retriever:
-        return VectorRetriever(on_server, embed_model=MODEL)
 
 
 class TestHybridRetrieverOverAServer(RetrieverContract):

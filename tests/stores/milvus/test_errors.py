@@ -2,8 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,12 +18,13 @@ from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.programs import run_program
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url, local_port
-from tests.servers.milvus import free_port, require_lite, start
+from tests.servers.milvus import require_lite, start
+from tests.servers.process import free_port
 
 QUERY = Query("leave", embedding=[1.0, 0.0])
 CALLS: dict[str, Callable[[MilvusStore], object]] = {
@@ -152,7 +151,7 @@ def test_a_server_that_restarts_is_found_again_with_what_it_had() -> None:
         with open_milvus(f"{server.url}/kb?timeout_s=5") as store:
             store.add([_node("a")])
             server.stop(keep=True)
-            server = start(port=server.port, folder=server.folder)
+            server = start(port=local_port(server.url), folder=server.folder)
             assert [hit.node_id for hit in _retrieved(store)] == ["a"]
     finally:
         server.stop()
@@ -172,7 +171,7 @@ def test_a_server_that_is_not_there_is_unavailable_at_open() -> None:
 def test_a_file_that_another_process_has_open_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kb.db"
     program = f"""
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.errors import StoreUnavailableError
 try:
     open_milvus("milvus:{path}")
@@ -184,9 +183,8 @@ else:
 """
 
     def other() -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
+        done = run_program(program)
+        assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     with open_milvus(f"milvus:{path}") as store, open_milvus(f"milvus:{path}") as twice:
@@ -202,13 +200,13 @@ def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from llama_index.core.schema import TextNode
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 store = open_milvus("milvus:{tmp_path}/kb.db")
 store.add([TextNode(id_=str(i), text="leave", embedding=[1.0, 0.0]) for i in range(300)])
 store.add([TextNode(id_="last", text="leave", embedding=[1.0, 0.0])])
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    done = run_program(program)
     assert done.returncode == -signal.SIGKILL
     with open_milvus(f"milvus:{tmp_path}/kb.db") as store:
         assert store.count() == 301

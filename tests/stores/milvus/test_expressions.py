@@ -74,13 +74,13 @@ def test_what_hangs_on_precedence_is_not_clear(expression: str) -> None:
     assert not is_clear(expression)
 
 
-@examples(500)
+@examples(200)
 @given(condition=ODD.conditions)
 def test_conditions_are_clear(condition: Condition) -> None:
     assert is_clear(compile_condition(condition))
 
 
-@examples(500)
+@examples(200)
 @given(condition=ODD.conditions)
 def test_choices_name_no_partition(condition: Condition) -> None:
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
@@ -96,7 +96,7 @@ def test_a_scope_names_its_partition() -> None:
     assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
 
 
-@examples(500)
+@examples(200)
 @given(condition=ODD.conditions)
 def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
     assert is_clear(prefilter(condition).expression)

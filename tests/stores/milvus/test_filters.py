@@ -12,8 +12,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from tests.servers.given import collection_url
 from tests.servers.milvus import URL_VARIABLE
 from tests.stores.filters_contract import FiltersContract

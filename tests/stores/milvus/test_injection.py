@@ -20,8 +20,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import compile_condition, compile_target
-from llama_retrieval_ext.stores.milvus.open import open_milvus
-from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore
+from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from tests.servers.given import collection_url
 
 EQ = FilterOperator.EQ

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.stores.milvus.url import Address, parse_address
 from tests.cases import each_case
 

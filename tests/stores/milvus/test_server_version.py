@@ -5,7 +5,7 @@ from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.client import check_version, is_lite
-from llama_retrieval_ext.stores.milvus.open import open_milvus
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from tests.cases import each_case
 from tests.servers.given import collection_url
 

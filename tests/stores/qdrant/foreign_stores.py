@@ -82,7 +82,9 @@ class Named:
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> Call[list[Candidate]] | None:
         both = self.batch([vector, keyword])
-        return None if both is None else both.then(lambda legs: chosen_candidates(choose, *legs))
+        if both is None:
+            return None
+        return both.then(lambda legs: chosen_candidates(choose, *legs, top_k=top_k))
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()

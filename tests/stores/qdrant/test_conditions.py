@@ -106,7 +106,7 @@ class TestFilters(FiltersContract[QdrantStore]):
     odd, nodes = OURS, NODES
 
 
-@examples(500)
+@examples(200)
 @given(condition=FLAT.conditions)
 def test_a_store_of_llamaindex_finds_what_matches(
     foreign: LlamaIndexQdrantBackend, condition: Condition
@@ -115,7 +115,7 @@ def test_a_store_of_llamaindex_finds_what_matches(
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
-@examples(500)
+@examples(200)
 @given(condition=FLAT.conditions)
 def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition

@@ -14,6 +14,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.stores.qdrant.places import PLACES, place
 
 MODEL = FakeEmbedding()
 
@@ -30,10 +31,18 @@ class TestBackend(BackendContract):
         return QdrantBackend(filled)
 
 
+# Each leg alone, as a request of its own; in files they are legs of the hybrid search below.
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantStore]:
+    with place(PLACES[-1], tmp_path_factory.mktemp("remote")) as url, QdrantStore(url) as store:
+        store.add(sample_nodes(MODEL))
+        yield store
+
+
 class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
-    def retriever(self, filled: QdrantStore) -> VectorRetriever:
-        return VectorRetriever(QdrantBackend(filled), embed_model=MODEL, top_k=5)
+    def retriever(self, remote: QdrantStore) -> VectorRetriever:
+        return VectorRetriever(QdrantBackend(remote), embed_model=MODEL, top_k=5)
 
     @pytest.fixture
     def empty_retriever(self) -> Iterator[VectorRetriever]:
@@ -43,8 +52,8 @@ class TestVectorRetriever(RankingContract, IsolationContract):
 
 class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
-    def retriever(self, filled: QdrantStore) -> KeywordRetriever:
-        return KeywordRetriever(QdrantBackend(filled), top_k=5)
+    def retriever(self, remote: QdrantStore) -> KeywordRetriever:
+        return KeywordRetriever(QdrantBackend(remote), top_k=5)
 
 
 class TestHybridRetriever(RetrieverContract):

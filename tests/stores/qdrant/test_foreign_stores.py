@@ -22,7 +22,7 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
-from llama_retrieval_ext.stores.qdrant.open import backend_of
+from llama_retrieval_ext.stores.qdrant.store import backend_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids

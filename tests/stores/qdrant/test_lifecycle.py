@@ -25,8 +25,12 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search, hybrid_queries
-from llama_retrieval_ext.stores.qdrant.open import backend_of, open_qdrant
-from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.stores.qdrant.store import (
+    QdrantBackend,
+    QdrantStore,
+    backend_of,
+    open_qdrant,
+)
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer

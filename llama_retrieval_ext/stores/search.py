@@ -1,0 +1,190 @@
+"""Searches of retrievers: prefetched in a batch or sent, and each hit checked against the query."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from copy import copy
+from typing import Final
+
+from llama_index_instrumentation import get_dispatcher
+
+from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
+from llama_retrieval_ext.execution.context import (
+    Session,
+    call,
+    current_context,
+    note_degraded,
+    recording,
+)
+from llama_retrieval_ext.execution.events import ScopeViolationEvent
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.stores.encoding.node_json import assembled
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    Choose,
+    EngineQuery,
+    KeywordQuery,
+    VectorQuery,
+    chosen_candidates,
+)
+
+_logger = logging.getLogger(__name__)
+_dispatcher = get_dispatcher(__name__)
+# What a hit's fields hold unless a search sets them; to validate each would double its time.
+_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
+
+
+def search(backend: Backend, query: EngineQuery) -> Plan[list[Candidate]]:
+    """Return the prefetched candidates of a query, or search for them."""
+    known = prefetched_candidates(backend, [query])
+    if known is not None:
+        return known[0]
+    return (yield from call(_search_call(backend, query)))
+
+
+def search_hybrid(
+    backend: Backend,
+    vector: VectorQuery,
+    keyword: KeywordQuery,
+    choose: Choose,
+    *,
+    top_k: int,
+    by_key: bool,
+) -> Plan[list[Candidate] | None]:
+    """Return the chosen candidates of two queries, prefetched or from one request.
+
+    None where there is no such request; see `Backend.hybrid`.
+    """
+    known = prefetched_candidates(backend, [vector, keyword])
+    if known is None and by_key:
+        hybrid = backend.hybrid(vector, keyword, choose, top_k=top_k)
+        return None if hybrid is None else (yield from call(hybrid))
+    if known is None:
+        batch = backend.batch([vector, keyword])
+        known = None if batch is None else (yield from call(batch))
+    return None if known is None else chosen_candidates(choose, *known, top_k=top_k)
+
+
+def prefetch_searches(backend: Backend, queries: Sequence[EngineQuery]) -> Plan[None]:
+    """Run searches in a batch, where the engine takes one.
+
+    A store that cannot be reached has been waited for: each search of the batch then fails with its
+    error once, in the query that it belongs to, and does not wait again.
+    """
+    session = current_context().session
+    once = list(dict.fromkeys(queries))
+    batch = backend.batch(once) if once else None
+    if batch is None:
+        return
+    try:
+        rankings: list[list[Candidate]] = yield batch
+    except StoreUnavailableError as error:
+        for each, times in Counter(queries).items():
+            session.unreached[id(backend), each] = [error] * times
+        raise
+    for each, ranking in zip(once, rankings, strict=True):
+        session.prefetch[id(backend), each] = ranking
+
+
+def prefetched_candidates(
+    backend: Backend, queries: Sequence[EngineQuery]
+) -> list[list[Candidate]] | None:
+    """Return the prefetched candidates of queries; None unless all of them were prefetched."""
+    session = current_context().session
+    if session.unreached:
+        _check_reached(backend, queries, session)
+    if not session.prefetch:
+        return None
+    known = [session.prefetch.get((id(backend), each)) for each in queries]
+    if None in known:
+        return None
+    trace = recording()
+    if trace is not None:
+        trace.notes["cache_hits"] = ["search, by the batch"]
+    return known  # type: ignore[return-value]  # what was put there
+
+
+def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Session) -> None:
+    errors = [session.take_unreached((id(backend), each)) for each in queries]
+    error = next((each for each in errors if each is not None), None)
+    if error is not None:
+        raise copy(error) from error  # a copy, because callers add notes to it
+
+
+def _search_call(backend: Backend, query: EngineQuery) -> Call[list[Candidate]]:
+    if isinstance(query, VectorQuery):
+        return backend.dense(query.embedding, query.search)
+    return backend.keyword(query.text, query.search)
+
+
+def checked_hits(
+    found: Sequence[Candidate],
+    condition: Condition | None,
+    *,
+    store: str,
+    drop_violations: bool,
+    source: str,
+    origin: Origin | None = None,
+) -> list[Hit]:
+    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
+
+    Engines and their integrations have bugs, and a hit from another tenant must not depend on them.
+
+    Args:
+        found: What a store returned.
+        condition: Scope and filters of the query.
+        store: The store's name, for messages.
+        drop_violations: Whether hits that violate it are dropped instead of raising.
+        source: The source of the hits.
+        origin: Where stages find what is stored beside the hits' text.
+
+    Raises:
+        ScopeViolationError: A hit violates the condition, and is not to be dropped.
+    """
+    hits = [
+        assembled(
+            Hit,
+            {
+                **_HIT,
+                "node": each.node,
+                "score": each.score,
+                "source": source,
+                "contributions": each.contributions,
+            },
+        )
+        for each in found
+    ]
+    for hit in hits:
+        with_origin(hit, origin)
+    if condition is None:
+        return hits
+    passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(passed) < len(hits):
+        _dispatcher.event(
+            ScopeViolationEvent(
+                store=store,
+                source=source,
+                violations=len(hits) - len(passed),
+                returned=len(hits),
+            )
+        )
+        kept = {id(hit) for hit in passed}
+        dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+        message = (
+            f"{store} returned {len(dropped)} of {len(hits)} hits from "
+            "outside the query's scope or filters"
+        )
+        named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+        if not drop_violations:
+            raise ScopeViolationError(
+                f"{named}. This is a defect of the store or its integration; to get the other "
+                "hits all the same, give its backend drop_violations=True",
+                dropped,
+            )
+        # The caller may not see the ids.
+        _logger.warning(named)
+        note_degraded(source, f"{message}; they were dropped")
+    return passed

@@ -1,0 +1,75 @@
+"""A server as a process of its own on this machine, which does not outlive the test run."""
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_STOP_S = 20
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server that was started here.
+
+    Attributes:
+        url: Without a collection.
+        folder: What it writes.
+    """
+
+    url: str
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    def stop(self, *, keep: bool = False) -> None:
+        """End it and, unless `keep`, remove what it wrote; a second call does nothing."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(_STOP_S)
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log(self) -> str:
+        """The end of what it printed."""
+        return (self.folder / "output.log").read_text(errors="replace")[-2000:]
+
+
+def spawn(
+    command: list[str],
+    folder: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    privileges: Sequence[str] = (),
+) -> "subprocess.Popen[bytes]":
+    """Start a program that prints into the folder's `output.log`, and ends with this thread.
+
+    Args:
+        command: The program and its arguments.
+        folder: Of the server.
+        environment: None for that of this process.
+        privileges: Options of ``setpriv``, where the system has it.
+    """
+    before = setpriv("--pdeathsig", "TERM", *privileges)
+    with (folder / "output.log").open("wb") as log:
+        return subprocess.Popen(
+            [*before, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def setpriv(*options: str) -> list[str]:
+    """What goes before a command; nothing where the system has no such program."""
+    return ["setpriv", *options] if shutil.which("setpriv") else []
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
