@@ -227,8 +227,7 @@ class Searchable:
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each source to return at most; None for any number. Not for
                 the graph's kinds.
-            candidates: For ``hybrid``, likewise: how many hits each leg is asked for, at least;
-                None for the default of `HybridRetriever`.
+            candidates: For ``hybrid``, likewise: how many hits each leg is asked for; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
