@@ -203,6 +203,9 @@ class SearchResult(Sequence[Hit]):
         details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
             the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
         query: The text that was searched for.
+        confidence: An estimate in ``[0, 1]`` that the best hit answers the query, from what a
+            hybrid search found, before stages behind it; of several searches the highest. None
+            without a calibration: see ``KnowledgeBase.calibrate``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -218,6 +221,7 @@ class SearchResult(Sequence[Hit]):
     trace: Trace | None = None
     details: dict[str, object] = field(default_factory=dict)
     query: str = ""
+    confidence: float | None = None
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -251,6 +255,7 @@ class SearchResult(Sequence[Hit]):
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": [{"where": part.where, "reason": part.reason} for part in self.degraded],
             "trace": None if self.trace is None else self.trace.to_dict(),
+            **({} if self.confidence is None else {"confidence": self.confidence}),
             **self.details,
         }
 
@@ -322,3 +327,8 @@ def origin_of(hit: NodeWithScore) -> Origin | None:
 def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:
     """The ids of a ranking, in its order."""
     return [hit.node.node_id for hit in ranking]
+
+
+def scored_ids(ranking: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
+    """The ids of a ranking with their scores, in its order."""
+    return [(hit.node.node_id, hit.score) for hit in ranking]

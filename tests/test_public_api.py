@@ -61,6 +61,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    "termcolor",  # of the exporter to OpenTelemetry, whose own packages others load too
     *("fastapi", "mcp", "uvicorn"),
     *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),

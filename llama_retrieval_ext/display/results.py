@@ -55,6 +55,7 @@ def result_summary(result: SearchResult) -> str:
             *([repr(short(result.query))] if result.query else []),
             f"{len(result)} hit{'' if len(result) == 1 else 's'}",
             *([] if duration_s is None else [f"{duration_s * 1e3:.1f} ms"]),
+            *([] if result.confidence is None else [f"confidence {result.confidence:.2f}"]),
             *([f"degraded: {_degraded_parts(result)}"] if result.degraded else []),
         ]
     )

@@ -5,16 +5,40 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.execution.events import (
+        FusionEvent,
+        RetrievalDegradedEvent,
+        ScopeViolationEvent,
+    )
     from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
     from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+    from llama_retrieval_ext.execution.telemetry import Telemetry
 
 
-__all__ = ["Call", "CircuitBreaker", "Leg", "Outcome", "Plan", "Task", "Together"]
+__all__ = [
+    "Call",
+    "CircuitBreaker",
+    "FusionEvent",
+    "Leg",
+    "Outcome",
+    "Plan",
+    "RetrievalDegradedEvent",
+    "ScopeViolationEvent",
+    "Task",
+    "Telemetry",
+    "Together",
+]
 
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
+        "llama_retrieval_ext.execution.events": (
+            "FusionEvent",
+            "RetrievalDegradedEvent",
+            "ScopeViolationEvent",
+        ),
         "llama_retrieval_ext.execution.legs": ("CircuitBreaker", "Leg"),
         "llama_retrieval_ext.execution.plan": ("Call", "Outcome", "Plan", "Task", "Together"),
+        "llama_retrieval_ext.execution.telemetry": ("Telemetry",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -17,9 +17,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index_instrumentation import get_dispatcher
-from llama_index_instrumentation.base import BaseEvent
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
+from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -152,6 +152,7 @@ class Session:
             needs them.
         degraded: Parts that failed and were left out.
         details: What stages add to the result.
+        confidences: Estimates that the answer is there, of each search that has one.
         shared_rankings: Where retrievers inside several pipelines are called once; None for no
             sharing beyond the answer.
     """
@@ -161,11 +162,17 @@ class Session:
     unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
-        """Return the session of one answer of a batch: it shares all but degraded and details."""
-        return replace(self, degraded=[], details=[])
+        """Return the session of one answer of a batch: it shares what is not about the answer."""
+        return replace(self, degraded=[], details=[], confidences=[])
+
+    @property
+    def confidence(self) -> float | None:
+        """The highest of the estimates; None where there is none."""
+        return max(self.confidences, default=None)
 
     def take_unreached(self, key: Hashable) -> Exception | None:
         """Return the error of a prefetched search, once for each query; None if there is none."""
@@ -243,23 +250,6 @@ def in_answer() -> AbstractContextManager[Context]:
 
 
 _dispatcher = get_dispatcher(__name__)
-
-
-class RetrievalDegradedEvent(BaseEvent):
-    """A part of an answer failed and was left out.
-
-    Attributes:
-        where: The leg or stage, behind the legs it is in: ``outer/inner``.
-        reason: What went wrong there.
-    """
-
-    where: str
-    reason: str
-
-    @classmethod
-    def class_name(cls) -> str:
-        """LlamaIndex's name of the event."""
-        return "RetrievalDegradedEvent"
 
 
 def note_degraded(where: str, reason: BaseException | str) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
@@ -55,6 +55,16 @@ class Contents:
         }
         found = stored_nodes(self._store, list(owners))
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
+
+    def node_ids(self, scope: Scope | None) -> list[str]:
+        """Return the ids of the nodes that a scope can see; without a scope, of all."""
+        ids = self._ledger.node_ids(entry.key for entry in self._ledger.visible(scope))
+        return sorted(node_id for own in ids.values() for node_id in own)
+
+    def texts(self, node_ids: Sequence[str]) -> dict[str, str]:
+        """Return the texts of nodes by their ids, in this order; missing ones are left out."""
+        found = stored_nodes(self._store, node_ids)
+        return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
 
     def first_nodes(self, scope: Scope | None, limit: int) -> list[BaseNode]:
         """Return the first nodes in a scope by node id."""

@@ -24,7 +24,7 @@ from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
-from llama_retrieval_ext.ingest.browsing import Browsable
+from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.contents import Contents, batches
 from llama_retrieval_ext.ingest.extraction import Extraction
 from llama_retrieval_ext.ingest.graph_side import open_graph_side
@@ -50,7 +50,7 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Browsable):
+class KnowledgeBase(Calibrated):
     """Documents in a store that can be searched, kept in step with what was added.
 
     Created by `open`. Threads may share it, and a process may open it more than once.
@@ -85,6 +85,8 @@ class KnowledgeBase(Browsable):
         self._storage = storage
         self._ledger = ledger
         self._contents = Contents(storage.store, ledger)
+        self._calibrations = Calibrations(ledger)
+        self._confidence = self._calibrations.estimate
         self._parts = parts
         self._graphs = None if storage.graph is None else storage.graph.graphs
         self._backend = backend_for(storage.store)

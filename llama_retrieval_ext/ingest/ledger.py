@@ -43,6 +43,7 @@ class KnowledgeBaseConfig:
         format: Version of the ledger.
         removing: Whether its removal was begun.
         params: Engine settings as JSON, for when the collection is created; empty for none.
+        calibrations: What it knows about confidence, as JSON by scope; empty for nothing.
         graph: URL of the graph that is written along; empty for none.
         graph_key: Tells its rows from those that others write to the same graph.
     """
@@ -54,6 +55,7 @@ class KnowledgeBaseConfig:
     format: int = FORMAT
     removing: bool = False
     params: str = ""
+    calibrations: str = ""
     graph: str = ""
     graph_key: str = ""
 

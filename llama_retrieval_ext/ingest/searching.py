@@ -16,6 +16,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.retrievers.confidence import Confidence
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
@@ -152,6 +153,7 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
+    _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
 
     @property
@@ -225,8 +227,7 @@ class Searchable:
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each source to return at most; None for any number. Not for
                 the graph's kinds.
-            candidates: For ``hybrid``, likewise: how many hits each leg is asked for, at least;
-                None for the default of `HybridRetriever`.
+            candidates: For ``hybrid``, likewise: how many hits each leg is asked for; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
@@ -257,6 +258,8 @@ class Searchable:
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )
         retriever.requires_scope = self.require_scope
+        if isinstance(retriever, HybridRetriever):
+            retriever.confidence = self._confidence
         return retriever
 
     def _preset(

@@ -11,6 +11,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
+from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
@@ -231,7 +232,14 @@ class FusionRetriever(Retriever):
             on_answer=None if tell is None else lambda answers: tell(fused(answers)),
         )
         self._note(list(asks.values()), answers)
-        return fused(answers)
+        hits = fused(answers)
+        found = {
+            name: len(answer)
+            for name, answer in zip(asks, answers, strict=True)
+            if answer is not None
+        }
+        emit_fusion(self.name, self.fusion, found, weights, returned=len(hits))
+        return hits
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the legs are sure to need: of queries that reach them as they are."""

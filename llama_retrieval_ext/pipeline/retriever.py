@@ -96,8 +96,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        if "_plan" in vars(cls):
-            without_span(vars(cls)["_plan"])
+        for method in ("_plan", "_searches"):
+            if method in vars(cls):
+                without_span(vars(cls)[method])
         super().__init_subclass__(**kwargs)
 
     @abstractmethod

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
     from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+    from llama_retrieval_ext.retrievers.confidence import Calibration
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -46,6 +47,7 @@ __all__ = [
     "PRESETS",
     "AutoMergingRetriever",
     "BM25Retriever",
+    "Calibration",
     "CascadeSelector",
     "Choice",
     "EmbeddingSelector",
@@ -102,6 +104,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
         "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
+        "llama_retrieval_ext.retrievers.confidence": ("Calibration",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
         "llama_retrieval_ext.retrievers.graph": ("GraphRetriever",),
         "llama_retrieval_ext.retrievers.hybrid": ("HybridRetriever",),

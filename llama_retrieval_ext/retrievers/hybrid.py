@@ -9,7 +9,14 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call, note_legs, recording, step
+from llama_retrieval_ext.execution.context import (
+    call,
+    current_context,
+    note_legs,
+    recording,
+    step,
+)
+from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -22,7 +29,8 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, scored_ids
+from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -90,6 +98,11 @@ class HybridRetriever(StoreRetriever):
 
     Scores are the fusion's; see there.
 
+    Attributes:
+        confidence: Estimates from what both searches found whether the best hit answers; a
+            knowledge base sets it. None for no estimate; there is none with ``pushdown`` either.
+        needs_ids: Whether that goes by node ids; else an engine may put its own in their stead.
+
     The sum of scores is the default, for it keeps how far a hit is ahead of the next, which ranks
     forget: a question that only one of the searches understands is answered by that one. It is
     ``WeightedSum()``, but for keyword scores where fewer nodes than candidates share a term: these
@@ -105,6 +118,9 @@ class HybridRetriever(StoreRetriever):
         UnsupportedModeError: The store has no keyword search, or ``pushdown`` is asked for and the
             engine does not fuse by this fusion with these weights.
     """
+
+    confidence: Confidence | None = None
+    needs_ids: bool = False
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a hybrid
         self,
@@ -186,8 +202,11 @@ class HybridRetriever(StoreRetriever):
             else:
                 failures["vector"] = embedded.error
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
+        self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, query)
-        return fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+        hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
+        self._emit_fusion(fusion, rankings, len(hits))
+        return hits
 
     def _depth(self, query: Query) -> int:
         """How many hits each leg is asked for."""
@@ -228,6 +247,7 @@ class HybridRetriever(StoreRetriever):
 
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
+            self._note_confidence(query, rankings)
             fusion = self._fitting(rankings, query)
             return fusion.fuse_ids(
                 rankings, weights=self.weights, top_k=query.top_k, with_ties=True
@@ -239,13 +259,20 @@ class HybridRetriever(StoreRetriever):
             keyword,
             choose,
             top_k=query.top_k or 1,
-            by_key=not self.fusion.reads_ids and recording() is None,
+            by_key=not (self.needs_ids or self.fusion.reads_ids) and recording() is None,
         )
         if best is None:
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
+        self._emit_fusion(self._fitting(rankings, query), rankings, len(best))
         return self._gated(best, query)
+
+    def _emit_fusion(
+        self, fusion: Fusion, rankings: Mapping[str, Sequence[object]], returned: int
+    ) -> None:
+        found = {name: len(ranking) for name, ranking in rankings.items()}
+        emit_fusion(self.name, fusion, found, self.weights, returned=returned)
 
     @property
     def _embeds(self) -> bool:
@@ -261,6 +288,11 @@ class HybridRetriever(StoreRetriever):
         if self.weights["keyword"] > 0:
             searches.append(KeywordQuery(query.query_str, search))
         return searches
+
+    def _note_confidence(self, query: Query, legs: LegScores) -> None:
+        estimate = None if self.confidence is None else self.confidence(query, legs)
+        if estimate is not None:
+            current_context().session.confidences.append(estimate)
 
     def _side_by_side(
         self,

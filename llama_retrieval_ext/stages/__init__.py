@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.fusion import Unscored
     from llama_retrieval_ext.reordering import ScoreKind
     from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+    from llama_retrieval_ext.stages.feedback import RM3, Rocchio
     from llama_retrieval_ext.stages.fusion import (
         RRF,
         Borda,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MMR",
+    "RM3",
     "RRF",
     "Alike",
     "BestPart",
@@ -65,6 +67,7 @@ __all__ = [
     "RelativeScore",
     "RerankChain",
     "Reranker",
+    "Rocchio",
     "RuleRerank",
     "RuleWeights",
     "ScoreDecay",
@@ -83,6 +86,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
         "llama_retrieval_ext.reordering": ("ScoreKind",),
         "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
+        "llama_retrieval_ext.stages.feedback": ("RM3", "Rocchio"),
         "llama_retrieval_ext.stages.fusion": (
             "RRF",
             "Borda",

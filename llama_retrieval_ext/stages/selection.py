@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import note_merged
+from llama_retrieval_ext.execution.context import current_context, note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, check_top_k, source_of_node
 from llama_retrieval_ext.results import Hit, score_of
@@ -174,35 +174,61 @@ class BestPart(Refine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Threshold(Refine):
-    """The hits whose score is at least so much, in their order.
+    """The hits whose score is at least so much, in their order; no hits if confidence is low.
 
     What a score means is up to what stands before: a cosine, the probability of a reranker with a
     declared scale. Scores of `RRF` depend on ranks alone, and those that a fusion normalised by the
-    best and worst of a result say nothing about how good the best is; both make poor floors.
+    best and worst of a result say nothing about how good the best is; both make poor floors. There
+    ``confidence`` does: the estimate of a calibrated knowledge base that the answer is there at
+    all (``SearchResult.confidence``). It keeps or drops the whole ranking.
 
     Args:
-        min_score: The lowest score that stays; finite.
+        min_score: The lowest score that stays; finite. None for any.
+        confidence: The lowest confidence, in ``[0, 1]``, of a ranking that stays. None for any.
 
     Raises:
-        ConfigurationError: ``min_score`` is not finite.
+        ConfigurationError: Neither is set, ``min_score`` is not finite, or ``confidence`` is out of
+            range. While a query is answered: nothing in front estimates a confidence.
         ScoreError: While a query is answered: a hit has no score, or one that is not finite.
 
     Examples:
-        >>> Threshold(0.3)
-        Threshold(min_score=0.3)
+        >>> Threshold(0.3), Threshold(confidence=0.5)
+        (Threshold(min_score=0.3), Threshold(confidence=0.5))
 
     """
 
     fast: ClassVar[bool] = True
-    min_score: float
+    min_score: float | None = None
+    _: KW_ONLY
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
-        if not is_number(self.min_score):
+        if self.min_score is None and self.confidence is None:
+            raise ConfigurationError("Threshold needs min_score or confidence, got neither")
+        if self.min_score is not None and not is_number(self.min_score):
             raise ConfigurationError(f"min_score must be a finite number, got {self.min_score!r}")
+        sure = self.confidence
+        if sure is not None and not (is_number(sure) and 0 <= sure <= 1):
+            raise ConfigurationError(f"confidence must be between 0 and 1, got {sure!r}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits that stay."""
-        return [hit for hit in hits if score_of(hit) >= self.min_score]
+        if self.confidence is not None and hits and not _is_confident(self.confidence):
+            return []
+        least = self.min_score
+        return [hit for hit in hits if least is None or score_of(hit) >= least]
+
+
+def _is_confident(least: float) -> bool:
+    """Whether the answer is there by the estimate, or its search failed and the result says so."""
+    session = current_context().session
+    if session.confidence is None and not session.degraded:
+        raise ConfigurationError(
+            "Threshold(confidence=...) needs an estimate, which a hybrid retriever of a knowledge "
+            "base has once kb.calibrate() was called, for the scope of the query; with pushdown "
+            "there is none"
+        )
+    return session.confidence is None or session.confidence >= least
 
 
 class HasNode(Protocol):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Final
 
+from llama_index_instrumentation import get_dispatcher
+
 from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     Session,
@@ -14,6 +16,7 @@ from llama_retrieval_ext.execution.context import (
     note_degraded,
     recording,
 )
+from llama_retrieval_ext.execution.events import ScopeViolationEvent
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
@@ -29,6 +32,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 
 _logger = logging.getLogger(__name__)
+_dispatcher = get_dispatcher(__name__)
 # What a hit's fields hold unless a search sets them; to validate each would double its time.
 _HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
@@ -159,6 +163,14 @@ def checked_hits(
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
     if len(passed) < len(hits):
+        _dispatcher.event(
+            ScopeViolationEvent(
+                store=store,
+                source=source,
+                violations=len(hits) - len(passed),
+                returned=len(hits),
+            )
+        )
         kept = {id(hit) for hit in passed}
         dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
         message = (

@@ -132,6 +132,8 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: ext.LLMRerank(LLM, top_k=2),
     lambda: ext.RerankChain(RuleRerank(), RANKER, timeout_s=2.0),
     lambda: ext.HyDE(LLM, n=2),
+    lambda: ext.RM3(FOREIGN, hits=3, terms=5, original=0.7),
+    lambda: ext.Rocchio(FOREIGN, beta=0.5),
     lambda: ext.HyDEFanOut(LLM, include_original=False),
     lambda: MultiQuery(LLM, n=2, prompt="{query}\n'{n}'"),
     lambda: ext.Decompose(LLM, timeout_s=1.0),

@@ -133,7 +133,10 @@ def test_the_rules_tell_the_intent(query: str, intent: str) -> None:
 
 
 def test_the_weights_of_the_intent_change_the_ranking(searched: Searched) -> None:
-    retriever = IntentAdaptiveRetriever(legs())
+    how_to = IntentProfile("how to do something", {"vector": 0.6, "keyword": 0.4})
+    retriever = IntentAdaptiveRetriever(
+        legs(), profiles={**default_intent_profiles(), "how_to": how_to}
+    )
     exact = searched(retriever, "parse_filters")
     assert node_ids(exact.hits) == ["k", "v"]
     assert {part.leg: part.weight for part in exact.hits[0].contributions} == {

@@ -28,3 +28,9 @@ def test_a_floor_that_is_no_number_is_refused(floor: float) -> None:
 
 def test_its_representation_is_its_expression() -> None:
     assert eval(repr(Threshold(0.5))) == Threshold(0.5)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"confidence": 1.5}, {"confidence": True}])
+def test_threshold_needs_a_floor_in_range(arguments: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="confidence"):
+        Threshold(**arguments)

@@ -1,0 +1,168 @@
+"""LlamaIndex's handlers for OpenTelemetry, with the names of the GenAI conventions."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.observability.otel.base import (
+    OTelCompatibleEventHandler,
+    OTelCompatibleSpanHandler,
+)
+from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.span import active_span_id
+from opentelemetry.trace import Span
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.execution.events import (
+    FusionEvent,
+    RetrievalDegradedEvent,
+    ScopeViolationEvent,
+)
+
+# Events without text of a query or a node. LlamaIndex's own have it, and besides that only mark
+# where a span begins and ends.
+_WITHOUT_CONTENT: Final = (FusionEvent, RetrievalDegradedEvent, ScopeViolationEvent)
+_RETRIEVE: Final = ("retrieve", "aretrieve")
+
+
+def is_sending(span_handlers: Sequence[object]) -> bool:
+    """Return whether one of the handlers sends spans to OpenTelemetry.
+
+    Args:
+        span_handlers: Of a dispatcher.
+    """
+    return any(isinstance(each, OTelCompatibleSpanHandler) for each in span_handlers)
+
+
+class Spans(OTelCompatibleSpanHandler):
+    """LlamaIndex's spans with the attributes of the GenAI conventions.
+
+    LlamaIndex has a second span for the implementation of a method, such as ``_retrieve`` inside
+    ``retrieve``. These are left out, and what happens in them belongs to the span around.
+    """
+
+    _content: bool = PrivateAttr(default=False)
+    _around: dict[str, str | None] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, tracer: Any, *, content: bool) -> None:  # noqa: ANN401 - as its base has it
+        super().__init__(tracer=tracer)
+        self._content = content
+
+    def open_span(self, id_: str | None) -> str | None:
+        """Return the id of the span that is sent for a span of LlamaIndex."""
+        while id_ in self._around:
+            id_ = self._around[id_]
+        return id_
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: Any,  # noqa: ANN401 - as its base has it
+        instance: Any = None,  # noqa: ANN401
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """Open a span; none for the implementation of a method."""
+        method = id_.partition("-")[0].rpartition(".")[2]
+        parent = self.open_span(parent_span_id)
+        if method.startswith("_"):
+            self._around[id_] = parent
+            return None
+        made = super().new_span(id_, bound_args, instance, parent, tags, **kwargs)
+        span = self.all_spans[id_]
+        if isinstance(instance, BaseRetriever) and method in _RETRIEVE:
+            query = next(iter(bound_args.arguments.values()), None)
+            _describe_retrieval(span, instance, query if self._content else None)
+        elif isinstance(instance, BaseEmbedding):
+            _describe_model(span, "embeddings", instance.model_name)
+        elif isinstance(instance, LLM) and method.rpartition("_")[2] in _LLM_OPERATIONS:
+            operation = _LLM_OPERATIONS[method.rpartition("_")[2]]
+            _describe_model(span, operation, instance.metadata.model_name)
+        return made
+
+    def prepare_to_exit_span(
+        self,
+        id_: str,
+        bound_args: Any,  # noqa: ANN401 - as its base has it
+        instance: Any = None,  # noqa: ANN401
+        result: Any = None,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """Close a span, with the number of hits of a retrieval."""
+        if id_ in self._around:
+            del self._around[id_]
+            return None
+        span = self.all_spans.get(id_)
+        if span is not None and isinstance(instance, BaseRetriever) and isinstance(result, list):
+            _describe_hits(span, result, content=self._content)
+        return super().prepare_to_exit_span(id_, bound_args, instance, result, **kwargs)
+
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: Any,  # noqa: ANN401 - as its base has it
+        instance: Any = None,  # noqa: ANN401
+        err: BaseException | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """Close a span that an error ended."""
+        if id_ in self._around:
+            del self._around[id_]
+            return None
+        return super().prepare_to_drop_span(id_, bound_args, instance, err, **kwargs)
+
+
+_LLM_OPERATIONS: Final = {
+    **dict.fromkeys(("chat", "achat"), "chat"),
+    **dict.fromkeys(("complete", "acomplete"), "text_completion"),
+}
+
+
+class Events(OTelCompatibleEventHandler):
+    """LlamaIndex's events, without their content unless that is to be sent."""
+
+    _content: bool = PrivateAttr(default=False)
+    _spans: Spans = PrivateAttr()
+
+    def __init__(self, spans: Spans, *, content: bool) -> None:
+        super().__init__(span_handler=spans)
+        self._spans = spans
+        self._content = content
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:  # noqa: ANN401 - as its base has it
+        """Add an event to its span."""
+        if self._content or isinstance(event, _WITHOUT_CONTENT):
+            span_id = self._spans.open_span(event.span_id or active_span_id.get())
+            super().handle(event.model_copy(update={"span_id": span_id}), **kwargs)
+
+
+def _describe_retrieval(span: Span, retriever: BaseRetriever, query: object) -> None:
+    name = getattr(retriever, "name", None) or type(retriever).__name__
+    span.update_name(f"retrieval {name}")
+    span.set_attribute("gen_ai.operation.name", "retrieval")
+    span.set_attribute("gen_ai.data_source.id", str(name))
+    top_k = getattr(retriever, "similarity_top_k", None)
+    if isinstance(top_k, int):
+        span.set_attribute("gen_ai.retrieval.top_k", top_k)
+    if query is not None:
+        text = query.query_str if isinstance(query, QueryBundle) else str(query)
+        span.set_attribute("gen_ai.retrieval.query.text", text)
+
+
+def _describe_hits(span: Span, hits: Sequence[object], *, content: bool) -> None:
+    found = [hit for hit in hits if isinstance(hit, NodeWithScore)]
+    span.set_attribute("llama_retrieval_ext.hits", len(found))
+    if content:
+        documents = [{"id": hit.node_id, "score": hit.score} for hit in found]
+        span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
+
+
+def _describe_model(span: Span, operation: str, model: str) -> None:
+    span.update_name(f"{operation} {model}")
+    span.set_attribute("gen_ai.operation.name", operation)
+    span.set_attribute("gen_ai.request.model", model)

@@ -1,0 +1,69 @@
+"""RM3: the words of a query together with those of the texts that answer it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from llama_retrieval_ext.errors import ConfigurationError
+
+
+def relevance_model(
+    query: Mapping[str, float],
+    documents: Sequence[Mapping[str, float]],
+    scores: Sequence[float],
+    *,
+    terms: int = 10,
+    original: float = 0.5,
+) -> dict[str, float]:
+    r"""Mix the words of a query with the words of its best hits.
+
+    .. math:: P'(w) = \lambda \, \frac{n(w, q)}{|q|} + (1 - \lambda) \, P(w | R), \qquad
+        P(w | R) \propto \sum_d \frac{n(w, d)}{|d|} \, P(d | q)
+
+    with :math:`P(d | q)` the share of the document's score in the sum of the scores above 0, or
+    equal shares where none is. Of :math:`P(w | R)` the most likely terms are kept, and their sum
+    made 1.
+
+    Args:
+        query: How often each term is in the query.
+        documents: How often each term is in each of the hits.
+        scores: Of the hits.
+        terms: How many terms of the hits are kept, at least 1; of equally likely ones the first by
+            name.
+        original: :math:`\lambda`, from 0 to 1: the share of the query.
+
+    Returns:
+        The probability of each term, summing to 1; the query's alone where the hits have no terms.
+
+    Raises:
+        ConfigurationError: ``terms`` or ``original`` is out of range.
+
+    Source:
+        Abdul-Jaleel et al., "UMass at TREC 2004: Novelty and HARD", 2004,
+        https://trec.nist.gov/pubs/trec13/papers/umass.novelty.hard.pdf (RM3), over Lavrenko and
+        Croft, "Relevance-Based Language Models", SIGIR 2001, https://doi.org/10.1145/383952.383972
+        (RM1); scores as P(d | q), as Anserini has it.
+
+    Examples:
+        >>> relevance_model({"leave": 1}, [{"leave": 1, "days": 3}, {}], [2.0, 1.0])
+        {'leave': 0.625, 'days': 0.375}
+
+    """
+    if terms < 1 or not 0.0 <= original <= 1.0:
+        raise ConfigurationError(
+            f"got terms={terms} and original={original}; expected at least one term, and a share "
+            "of the query from 0 to 1"
+        )
+    share = [max(score, 0.0) for score in scores]
+    share = share if any(share) else [1.0] * len(share)
+    weights: Counter[str] = Counter()
+    for document, weight in zip(documents, share, strict=True):
+        length = sum(document.values())
+        for term, count in document.items():
+            weights[term] += weight * count / length  # type: ignore[assignment]  # a float
+    kept = sorted(weights.items(), key=lambda each: (-each[1], each[0]))[:terms]
+    own, total = sum(query.values()), sum(weight for _, weight in kept)
+    left = original if total else 1.0
+    mixed = {term: left * count / own for term, count in query.items()}
+    for term, weight in kept:
+        mixed[term] = mixed.get(term, 0.0) + (1.0 - left) * weight / total
+    return mixed

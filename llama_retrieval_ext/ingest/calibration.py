@@ -1,0 +1,181 @@
+"""Calibration of a knowledge base by questions made of its own sentences."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import islice
+from random import Random
+from typing import Final
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.ingest.browsing import Browsable
+from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.text.known_items import known_item_question
+
+# With half as many the order of real questions is as good within .002, and probabilities are not.
+QUESTIONS: Final = 250
+_FEWEST: Final = 20
+# Texts that the wrong words of a question are taken from.
+_OTHERS: Final = 500
+_AT_ONCE: Final = 25
+
+# Returns the texts of nodes, by their ids.
+Texts = Callable[[Sequence[str]], Mapping[str, str]]
+
+
+class Calibrations:
+    """The calibrations of a knowledge base, one a scope, in its ledger.
+
+    Args:
+        ledger: Keeps them.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: dict[str, Calibration] | None = None
+
+    def estimate(self, query: Query, legs: LegScores) -> float | None:
+        """Return the confidence of an answer; None where the query's scope is not calibrated."""
+        if self._known is None:
+            self._known = _calibrations_in(self._ledger.config())
+        calibration = self._known.get(_key(query.scope))
+        return None if calibration is None else calibration.estimate(query, legs)
+
+    def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
+        """Record a calibration for a scope, in place of an earlier one.
+
+        Returns:
+            The same.
+        """
+
+        def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
+            if config is None:  # it was removed meanwhile
+                return None
+            known = {**_calibrations_in(config), _key(scope): calibration}
+            text = json.dumps({key: each.to_dict() for key, each in known.items()})
+            return replace(config, calibrations=text)
+
+        self._known = _calibrations_in(self._ledger.update_config(changed))
+        return calibration
+
+
+class Calibrated(Browsable):
+    """The part of a knowledge base that estimates whether an answer is there."""
+
+    _calibrations: Calibrations
+
+    def calibrate(
+        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
+    ) -> Calibration:
+        """Learn from its own sentences when the answer to a question is there.
+
+        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
+        works behind such a retriever. The questions are made of sentences of random nodes, without
+        labels or an LLM; each is searched for once, and counts with its node among the candidates
+        and without. It takes some 10 ms a question, whatever the number of nodes. The result is
+        stored beside the list of documents; other objects see it when they open the knowledge base.
+        Calibrate again when the collection has changed by a half.
+
+        A calibration holds for queries of exactly its scope, and is learned from nodes that this
+        scope can see: what one tenant has is never seen in the confidence of another's answers. The
+        one without a scope is for queries without one.
+
+        Args:
+            scope: The scope of the queries that it is for.
+            questions: How many questions to make, at most; at least 20.
+            seed: Of the choice of nodes and words.
+
+        Returns:
+            What was learned.
+
+        Raises:
+            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
+                five different words.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        retriever = HybridRetriever(
+            self._backend,
+            embed_model=self.embed_model,
+            top_k=1,
+            scope=scope,
+            candidates=DEPTH + 1,
+        )
+        ids = self._contents.node_ids(scope)
+        found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
+        return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
+
+
+def examples(
+    node_ids: Sequence[str], texts: Texts, retriever: HybridRetriever, *, count: int, seed: int
+) -> Iterator[tuple[LegScores, int, bool]]:
+    """Yield what the legs find for known-item questions: with their answer, and without.
+
+    Args:
+        node_ids: Of the nodes that the retriever sees.
+        texts: Returns the texts of nodes.
+        retriever: One more candidate than counts, so that there are enough without the answer.
+        count: How many questions, at most.
+        seed: Of all choices.
+
+    Raises:
+        ConfigurationError: ``count`` is too low, or too few nodes have a sentence.
+    """
+    check_count(count, "questions", least=_FEWEST)
+    random = Random(seed)  # noqa: S311 - no secret
+    questions = list(islice(_questions(node_ids, texts, random), count))
+    if len(questions) < _FEWEST:
+        raise ConfigurationError(
+            f"only {len(questions)} of {len(node_ids)} nodes have a sentence of five different "
+            f"words, and calibration needs {_FEWEST}; add more documents"
+        )
+    found: dict[str, LegScores] = {}
+
+    def record(query: Query, legs: LegScores) -> None:
+        found[query.query_str] = legs
+
+    retriever.confidence, retriever.needs_ids = record, True
+    retriever.retrieve_many(list(dict.fromkeys(text for text, _ in questions)), at_once=_AT_ONCE)
+    for text, node_id in questions:
+        legs, terms = found.get(text, {}), n_terms(text)
+        if len(legs) > 1:  # both answered
+            yield legs, terms, True
+            yield _without(node_id, legs), terms, False
+
+
+def _questions(node_ids: Sequence[str], texts: Texts, random: Random) -> Iterator[tuple[str, str]]:
+    """Questions, each with the id of the node it is about."""
+    shuffled = random.sample(node_ids, len(node_ids))
+    for start in range(0, len(shuffled), _OTHERS):
+        known = texts(shuffled[start : start + _OTHERS])
+        others = list(known.values())
+        for node_id, text in known.items():
+            question = known_item_question(text, others, random)
+            if question is not None:
+                yield question, node_id
+
+
+def _without(node_id: str, legs: LegScores) -> LegScores:
+    """What the legs would have found if the node were not there."""
+    return {
+        name: [each for each in ranking if each[0] != node_id][:DEPTH]
+        for name, ranking in legs.items()
+    }
+
+
+def _calibrations_in(config: KnowledgeBaseConfig | None) -> dict[str, Calibration]:
+    recorded = json.loads(config.calibrations or "{}") if config is not None else {}
+    return {key: Calibration.from_dict(each) for key, each in recorded.items()}
+
+
+def _key(scope: Scope | None) -> str:
+    """A scope's name in the ledger, which does not say who it is."""
+    if scope is None:
+        return ""
+    named = json.dumps([scope.tenant_id, sorted(scope.kb_ids)])
+    return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,58 @@
+"""Questions of somebody who half remembers a text: parts of a sentence, and wrong words."""
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from llama_retrieval_ext.text.normalization import CJK
+
+_SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
+# Pairs of CJK characters, which have about the length of a word, and words of other scripts.
+_WORD: Final = re.compile(rf"[{CJK}]{{1,2}}|(?:(?![{CJK}])\w)+")
+_CJK: Final = re.compile(f"[{CJK}]")
+# A sentence with fewer is a heading or a fragment; a question is hardly ever longer.
+_FEWEST, _MOST = 5, 12
+_SHORTEST: Final = 3
+# How much of a sentence is remembered, and how much of that wrongly. Chosen so that calibration by
+# such questions orders real ones: without wrong words they are too easy.
+_REMEMBERED: Final = (0.3, 0.9)
+_WRONG: Final = (0.2, 0.8)
+
+
+def known_item_question(text: str, others: Sequence[str], random: Random) -> str | None:
+    """Return a question that a text answers, made of the words of one of its sentences.
+
+    Three to twelve words of a random sentence stay, in their order; a fifth to four fifths of these
+    are replaced by words of other texts. So the questions differ as real ones do, in how much they
+    share with their answer.
+
+    Args:
+        text: The text.
+        others: Texts to take the wrong words from.
+        random: Source of chance.
+
+    Returns:
+        The question; None where no sentence has five different words.
+
+    Examples:
+        >>> text = "Employees have 25 days of paid annual leave."
+        >>> known_item_question(text, ["Lunch is at noon."], Random(1))
+        'is have 25 Lunch of'
+        >>> known_item_question("Contents", [text], Random(1)) is None
+        True
+
+    """
+    sentences = [_WORD.findall(sentence) for sentence in _SENTENCE.findall(text)]
+    usable = [words for words in sentences if len(set(words)) >= _FEWEST]
+    if not usable:
+        return None
+    words = random.choice(usable)
+    share = round(len(words) * random.uniform(*_REMEMBERED))
+    kept = min(max(share, _SHORTEST), _MOST, len(words))
+    question = [words[at] for at in sorted(random.sample(range(len(words)), kept))]
+    for _ in range(round(kept * random.uniform(*_WRONG))):
+        wrong = _WORD.findall(random.choice(others)) if others else []
+        if wrong:
+            question[random.randrange(kept)] = random.choice(wrong)
+    return ("" if any(map(_CJK.match, question)) else " ").join(question)
