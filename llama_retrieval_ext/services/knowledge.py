@@ -289,8 +289,8 @@ class KnowledgeService(ScopedService):
         if manager is not None:
             own = query.but(filters=during.memory_filters)
             memories: list[Memory] = yield Call(
-                lambda: manager.retrieve(own, top_k=top_k),
-                lambda: manager.aretrieve(own, top_k=top_k),
+                lambda: manager.retrieve(own, top_k=top_k, scope=own.scope),
+                lambda: manager.aretrieve(own, top_k=top_k, scope=own.scope),
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))
@@ -321,8 +321,9 @@ class _Range:
 
     @property
     def memory_filters(self) -> MetadataFilters:
-        ends = (None if end is None else microseconds(end, "end") for end in (self.start, self.end))
-        return memory_filters(None, *ends)
+        start = None if self.start is None else microseconds(self.start, "start")
+        end = None if self.end is None else microseconds(self.end, "end")
+        return memory_filters(start=start, end=end)
 
 
 def _moment(day: date | None, at: time) -> datetime | None:
