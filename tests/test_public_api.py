@@ -22,6 +22,7 @@ from llama_retrieval_ext import (
     ingest,
     pipeline,
     retrievers,
+    serve,
     services,
     stages,
     stores,
@@ -36,6 +37,7 @@ REFERENCE = ROOT / "README.md"
 TIERS: list[ModuleType] = [
     capabilities,
     config,
+    serve,
     *(
         embeddings,
         errors,
@@ -61,6 +63,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("fastapi", "mcp", "uvicorn"),
     *("ir_datasets", "ir_measures", "pytrec_eval"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }

@@ -18,14 +18,17 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_service_over_http(kb: KnowledgeBase) -> None:
+    overview = "Valves were closed [1]."
+    drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
     said: list[Reply] = [
         FINDINGS,
-        "Valves were closed [1].",
+        overview,
         "Cheers!",
         "Leave is granted [1].",
         Failure(500),
+        drawn,
     ]
-    with FakeOpenAI([*said, '{"insights": [{"title": "Rest", "evidence": [1]}]}']) as server:
+    with FakeOpenAI(said) as server:
         made = CapabilityFactory.of(kb, llm=client(server))
         reports = ReportService.of(made, scope=ACME)
         moment = datetime(2026, 5, 5, tzinfo=UTC)
