@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.results import Contribution, Hit, SearchResult
     from llama_retrieval_ext.retrievers import *
+    from llama_retrieval_ext.serve import *
     from llama_retrieval_ext.stages import *
     from llama_retrieval_ext.stores import *
     from llama_retrieval_ext.text import *
@@ -81,5 +82,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.text",
         "llama_retrieval_ext.capabilities",
         "llama_retrieval_ext.config",
+        "llama_retrieval_ext.serve",
     )
     __getattr__, __dir__ = lazy_names(__name__, _MODULES, more=_PACKAGES)

@@ -32,6 +32,7 @@ from llama_retrieval_ext import (
     ingest,
     pipeline,
     retrievers,
+    serve,
     stages,
     stores,
     testing,
@@ -50,6 +51,7 @@ COMPONENTS = (
 TIERS: list[ModuleType] = [
     capabilities,
     config,
+    serve,
     *(
         embeddings,
         errors,
@@ -74,6 +76,7 @@ OPTIONAL = {
     *("bs4", "docx2txt", "pandas", "pypdf", "rjieba", "wordllama"),
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
+    *("fastapi", "mcp", "uvicorn"),
     *("ir_datasets", "ir_measures", "pytrec_eval"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }

@@ -35,6 +35,7 @@ PACKAGES = (
     "ingest",
     "pipeline",
     "retrievers",
+    "serve",
     "stages",
     "stores",
     "testing",

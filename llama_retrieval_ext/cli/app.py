@@ -16,6 +16,7 @@ from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import search
+from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text: no boxes in a pipe or a log.
@@ -33,6 +34,8 @@ for command in (
     remove,
     schema,
     validate,
+    serve,
+    mcp,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (("graph", graph_app), ("rules", rules_app)):
