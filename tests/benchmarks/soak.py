@@ -42,7 +42,7 @@ FILLER = [f"word{number}" for number in range(400)]
 MAINTENANCE_S = 10.0
 PAUSE_S = 0.005
 # What a flat line may rise by, from the second quarter of the time to the last.
-MORE_MIB = 48.0
+MORE_MIB = 96.0  # the documents become more, and engines fill their caches
 MORE_HANDLES = 8
 
 
@@ -183,9 +183,7 @@ class Writer:
         documents = [tenant.document(id_) for id_ in (*changed, *new)]
         report = self.soak.kb.add(documents, scope=tenant.scope, show_progress=False)
         report.raise_for_failures()
-        self.soak.expect(
-            (report.added, report.updated) == (len(new), len(changed)), f"{report!r}"
-        )
+        self.soak.expect((report.added, report.updated) == (len(new), len(changed)), f"{report!r}")
         self.soak.counts["documents written"] += len(documents)
 
     def _delete(self, tenant: Tenant) -> None:
