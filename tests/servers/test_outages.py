@@ -105,7 +105,7 @@ def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
     written: list[str] = []
     with ExitStack() as stack:
         server = elasticsearch.start(port=port)
-        stack.callback(lambda: server.stop())  # the one there is by then
+        stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
         url = f"elasticsearch://127.0.0.1:{port}/outage?timeout_s={TIMEOUT_S}"
         kb = stack.enter_context(KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)))
         kb.add([Document(id_="d", text="annual leave")], show_progress=False)
@@ -134,7 +134,7 @@ def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
 def test_neo4j_is_killed_under_load_and_comes_back() -> None:
     with ExitStack() as stack:
         server = neo4j.start()
-        stack.callback(lambda: server.stop())
+        stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
         graph = open_graph(f"{server.url}?timeout_s={TIMEOUT_S}")
         stack.callback(graph.close)
         edges = [Edge("digging", "HAS_HAZARD", "collapse")]
