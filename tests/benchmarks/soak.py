@@ -60,7 +60,7 @@ def sample() -> Sample:
     """What it holds now, native threads included."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     mib = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-    tasks, descriptors = (len(os.listdir(f"/proc/self/{each}")) for each in ("task", "fd"))
+    tasks, descriptors = (len([*Path("/proc/self", each).iterdir()]) for each in ("task", "fd"))
     return Sample(mib, descriptors, tasks)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -44,7 +44,7 @@ class Load:
         errors: What the others raised, and after how many seconds.
     """
 
-    calls: list[Callable[[], object]]
+    calls: Sequence[Callable[[], object]]
     answers: int = 0
     errors: list[tuple[Exception, float]] = field(default_factory=list)
     _stop: Event = field(default_factory=Event)
