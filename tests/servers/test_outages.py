@@ -135,7 +135,7 @@ def test_neo4j_is_killed_under_load_and_comes_back() -> None:
     with ExitStack() as stack:
         server = neo4j.start()
         stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
-        graph = open_graph(f"{server.url}?timeout_s={TIMEOUT_S}")
+        graph = open_graph(server.url)
         stack.callback(graph.close)
         edges = [Edge("digging", "HAS_HAZARD", "collapse")]
         edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
