@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Sequence
+from uuid import uuid4
 
 import pytest
 from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter
@@ -95,13 +96,19 @@ def test_other_transformations_change_every_document_and_no_node(open_kb: Open) 
 
 
 def test_a_chunk_keeps_its_id_when_text_comes_before_it(open_kb: Open) -> None:
-    kb = open_kb(transformations=[SentenceSplitter(chunk_size=40, chunk_overlap=0)])
-    kb.add([Document(id_="d", text=LONG)])
+    class Lines(TransformComponent):  # where LlamaIndex's splitters cut depends on the version
+        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
+            lines = [(node, line) for node in nodes for line in node.get_content().split("\n")]
+            return [node_of(node.node_id, str(uuid4()), line) for node, line in lines]
+
+    kb = open_kb(transformations=[Lines()])
+    text = LONG.replace(". ", ".\n")
+    kb.add([Document(id_="d", text=text)])
     before = found(kb)
-    kb.add([Document(id_="d", text=" ".join(["Preamble."] * 30) + "\n\n\n" + LONG)])
-    kept = set(before) & set(found(kb))
-    assert len(kept) > 0
-    assert {id_: found(kb)[id_] for id_ in kept} == {id_: before[id_] for id_ in kept}
+    kb.add([Document(id_="d", text=f"Preamble about leave.\n{text}")])
+    assert len(before) == 200
+    assert len(found(kb)) == 201
+    assert before.items() <= found(kb).items()
 
 
 def test_equal_chunks_of_a_document_are_different_nodes(open_kb: Open) -> None:

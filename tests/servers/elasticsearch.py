@@ -41,7 +41,7 @@ _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
 _SETTINGS = """\
 discovery.type: single-node
 network.host: 127.0.0.1
-http.port: 0
+http.port: {port}
 transport.port: 0
 node.portsfile: true
 cluster.routing.allocation.disk.threshold_enabled: false
@@ -84,18 +84,29 @@ def _started(password: str) -> str:
     return url_of(__name__, password)
 
 
-def start(*, password: str = "") -> Server:
+def start(*, password: str = "", port: int = 0) -> Server:
     """Start a server with an empty folder of its own.
 
     Args:
         password: Of the user `USER`; without one there is no security at all.
+        port: Where it listens; 0 for a free one.
     """
     home = _home()
     folder = own_folder("elasticsearch")
-    _prepare(home, folder, secured=bool(password))
-    environment = _environment(folder)
+    _prepare(home, folder, secured=bool(password), port=port)
     if password:
-        _set_password(home, environment, password)
+        _set_password(home, _environment(folder), password)
+    return _run(home, folder, password)
+
+
+def start_again(server: Server) -> Server:
+    """Start a server that has ended, with what it wrote; on the same port if it was given one."""
+    (server.folder / "logs/http.ports").unlink(missing_ok=True)
+    return _run(_home(), server.folder, "")
+
+
+def _run(home: Path, folder: Path, password: str) -> Server:
+    environment = _environment(folder)
     process = spawn(
         ["bash", str(home / "bin/elasticsearch")],
         folder,
@@ -140,12 +151,12 @@ def _archive() -> Path:
     raise ConnectionError(f"Elasticsearch could not be fetched: {_failures[0]}")
 
 
-def _prepare(home: Path, folder: Path, *, secured: bool) -> None:
+def _prepare(home: Path, folder: Path, *, secured: bool, port: int) -> None:
     shutil.copytree(home / "config", folder / "config")
     for name in ("data", "logs", "tmp"):
         (folder / name).mkdir()
     paths = f"path.data: {folder / 'data'}\npath.logs: {folder / 'logs'}\n"
-    settings = _SETTINGS + paths + (_SECURED if secured else _OPEN)
+    settings = _SETTINGS.format(port=port) + paths + (_SECURED if secured else _OPEN)
     (folder / "config/elasticsearch.yml").write_text(settings)
     if os.getuid() == 0:
         for path in (folder, *folder.rglob("*")):
@@ -208,7 +219,7 @@ def _is_healthy(url: str, password: str) -> bool:
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
     try:
         with opener.open(f"{url}/_cluster/health", timeout=5) as answer:
-            return bool(json.load(answer)["status"] == "green")
+            return json.load(answer)["status"] in {"green", "yellow"}  # replicas need another
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False
 

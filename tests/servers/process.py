@@ -1,6 +1,9 @@
 """A server as a process of its own on this machine, which does not outlive the test run."""
 
+import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -35,6 +38,13 @@ class Server:
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def kill(self) -> None:
+        """End it at once, with what it started, as a crash does; what it wrote stays."""
+        for pid in [*_started_by(self.process.pid), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(_STOP_S)
+
     def log(self) -> str:
         """The end of what it printed."""
         return (self.folder / "output.log").read_text(errors="replace")[-2000:]
@@ -60,6 +70,15 @@ def spawn(
         return subprocess.Popen(
             [*before, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
+
+
+def _started_by(pid: int) -> list[int]:
+    """The processes under one, Linux's own list of them."""
+    found = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, listing.read_text(encoding="ascii").split()):
+            found += [child, *_started_by(child)]
+    return found
 
 
 def setpriv(*options: str) -> list[str]:

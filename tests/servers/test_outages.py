@@ -1,0 +1,158 @@
+"""Servers that are killed in the middle of load, and started again with what they had written."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Self
+
+import pytest
+from llama_index.core.schema import Document
+
+from llama_retrieval_ext.errors import (
+    DeadlineExceededError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.graph.elements import Edge
+from llama_retrieval_ext.graph.open import open_graph
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.servers import elasticsearch, neo4j
+from tests.servers.artifact import missing_tools
+from tests.servers.process import Server, free_port
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_tools()), reason="starts servers by Java and Maven"),
+]
+
+TIMEOUT_S = 3.0
+GRACE_S = 5.0  # the machine is shared
+PATIENCE_S = 100.0
+
+
+@dataclass
+class Load:
+    """Calls in loops, each in a thread of its own, until the block ends.
+
+    Attributes:
+        answers: How many calls have returned.
+        errors: What the others raised, and after how many seconds.
+    """
+
+    calls: Sequence[Callable[[], object]]
+    answers: int = 0
+    errors: list[tuple[Exception, float]] = field(default_factory=list)
+    _stop: Event = field(default_factory=Event)
+    _threads: list[Thread] = field(default_factory=list)
+
+    def more_answers(self) -> None:
+        wanted = self.answers + 4 * len(self.calls)
+        self._wait(lambda: self.answers >= wanted)
+
+    def more_errors(self) -> None:
+        wanted = len(self.errors) + 2 * len(self.calls)
+        self._wait(lambda: len(self.errors) >= wanted)
+
+    def _wait(self, reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not reached() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert reached(), (self.answers, self.errors[-5:])
+
+    def _repeat(self, call: Callable[[], object]) -> None:
+        while not self._stop.wait(0.05):
+            started = time.monotonic()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the test looks at what it is
+                self.errors.append((error, time.monotonic() - started))
+            else:
+                self.answers += 1
+
+    def __enter__(self) -> Self:
+        self._threads = [Thread(target=self._repeat, args=(call,)) for call in self.calls]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def survive(load: Load, server: Server, start_again: Callable[[Server], Server]) -> Server:
+    """Kill a server under load and start it again; nothing is reopened."""
+    with load:
+        load.more_answers()
+        server.kill()
+        load.more_errors()
+        server = start_again(server)
+        load.more_answers()
+    for error, seconds in load.errors:
+        assert isinstance(error, StoreUnavailableError | DeadlineExceededError), repr(error)
+        assert seconds < TIMEOUT_S + GRACE_S
+    return server
+
+
+def test_elasticsearch_is_killed_under_load_and_comes_back() -> None:
+    port = free_port()
+    written: list[str] = []
+    with ExitStack() as stack:
+        server = elasticsearch.start(port=port)
+        stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
+        url = f"elasticsearch://127.0.0.1:{port}/outage?timeout_s={TIMEOUT_S}"
+        kb = stack.enter_context(KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=16)))
+        kb.add([Document(id_="d", text="annual leave")], show_progress=False)
+        hybrid, keyword = (kb.retriever(kind, top_k=100) for kind in ("hybrid", "keyword"))
+        query = Query("annual", timeout_s=TIMEOUT_S)
+
+        def search() -> None:
+            assert "d" in {hit.node.ref_doc_id for hit in hybrid.retrieve(query)}
+
+        async def asearch() -> None:
+            assert "d" in {hit.node.ref_doc_id for hit in await keyword.aretrieve(query)}
+
+        def write() -> None:
+            id_ = f"w{time.monotonic_ns()}"
+            report = kb.add([Document(id_=id_, text=f"sick {id_}")], show_progress=False)
+            report.raise_for_failures()
+            written.append(id_)
+
+        calls = [search, lambda: asyncio.run(asearch()), write]
+        server = survive(Load(calls), server, elasticsearch.start_again)
+        stored = {each.document_id for each in kb.documents()}
+        assert stored >= {"d", *written}
+        assert len(kb.retriever("keyword", top_k=1000).retrieve("sick")) >= len(written)
+
+
+def test_neo4j_is_killed_under_load_and_comes_back() -> None:
+    with ExitStack() as stack:
+        server = neo4j.start()
+        stack.callback(lambda: server.stop())  # noqa: PLW0108 - the one there is by then
+        graph = open_graph(server.url)
+        stack.callback(graph.close)
+        edges = [Edge("digging", "HAS_HAZARD", "collapse")]
+        edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
+        graph.upsert([], edges).function()
+        retriever = KGRetriever(graph)
+        assert retriever.retrieve("digging")  # the first statement compiles for seconds
+        query = Query("What does digging require?", timeout_s=TIMEOUT_S)
+
+        def search() -> None:
+            assert "bracing" in retriever.retrieve(query)[0].text
+
+        async def asearch() -> None:
+            assert "bracing" in (await retriever.aretrieve(query))[0].text
+
+        def write() -> None:
+            graph.upsert([], [Edge(f"w{time.monotonic_ns()}", "HAS_HAZARD", "collapse")]).function()
+
+        calls = [search, lambda: asyncio.run(asearch()), write]
+        server = survive(Load(calls), server, neo4j.start_again)
+        assert retriever.retrieve(Query("digging"))
