@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.results import Contribution, Hit, SearchResult
     from llama_retrieval_ext.retrievers import *
     from llama_retrieval_ext.serve import *
+    from llama_retrieval_ext.services import *
     from llama_retrieval_ext.stages import *
     from llama_retrieval_ext.stores import *
     from llama_retrieval_ext.text import *
@@ -83,5 +84,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.capabilities",
         "llama_retrieval_ext.config",
         "llama_retrieval_ext.serve",
+        "llama_retrieval_ext.services",
     )
     __getattr__, __dir__ = lazy_names(__name__, _MODULES, more=_PACKAGES)

@@ -69,6 +69,11 @@ class CapabilityParts:
         }
         return [name for name, part in named.items() if part is not None]
 
+    @property
+    def requires_scope(self) -> bool:
+        """Whether there is a knowledge base in which every operation needs a scope."""
+        return self.kb is not None and self.kb.require_scope
+
     def retriever(
         self, preset: str, options: Mapping[str, Any], *, use_graph: bool = False
     ) -> RetrievalPipeline:
@@ -153,7 +158,7 @@ class CapabilityParts:
             linker=self._linker,
             filters=filters,
         )
-        retriever.requires_scope = self.kb is not None and self.kb.require_scope
+        retriever.requires_scope = self.requires_scope
         return retriever
 
     def memory(self, options: Mapping[str, Any]) -> MemoryManager:

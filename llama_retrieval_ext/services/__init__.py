@@ -1,0 +1,38 @@
+"""Services for applications: search, mimic, weekly reports, knowledge."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.services.knowledge import KnowledgeService, TimelineEvent
+    from llama_retrieval_ext.services.mimic import MimicService
+    from llama_retrieval_ext.services.related import RelatedEntity
+    from llama_retrieval_ext.services.report import ReportService
+    from llama_retrieval_ext.services.search import DocumentResult, SearchService
+    from llama_retrieval_ext.services.weekly_report import WeeklyReport, WorkLog
+
+
+__all__ = [
+    "DocumentResult",
+    "KnowledgeService",
+    "MimicService",
+    "RelatedEntity",
+    "ReportService",
+    "SearchService",
+    "TimelineEvent",
+    "WeeklyReport",
+    "WorkLog",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.services.knowledge": ("KnowledgeService", "TimelineEvent"),
+        "llama_retrieval_ext.services.mimic": ("MimicService",),
+        "llama_retrieval_ext.services.related": ("RelatedEntity",),
+        "llama_retrieval_ext.services.report": ("ReportService",),
+        "llama_retrieval_ext.services.search": ("DocumentResult", "SearchService"),
+        "llama_retrieval_ext.services.weekly_report": ("WeeklyReport", "WorkLog"),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

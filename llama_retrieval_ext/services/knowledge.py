@@ -1,0 +1,345 @@
+"""`KnowledgeService`: answers, insights, related entities and timelines."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from datetime import UTC, date, datetime, time
+from functools import cached_property
+from typing import Final, Self
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import QueryType
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
+from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightReport
+from llama_retrieval_ext.capabilities.memory import MemoryManager
+from llama_retrieval_ext.capabilities.memory_storage import Memory, memory_filters, microseconds
+from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.services.related import (
+    RelatedEntity,
+    related_in_graph,
+    related_in_passages,
+)
+from llama_retrieval_ext.services.scoped import ScopedService
+
+_PASSAGES_PER_EVENT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """Something with a time.
+
+    Attributes:
+        timestamp: When; aware.
+        text: What.
+        node_id: The passage or memory that says so.
+        source: ``document`` or ``memory``.
+    """
+
+    timestamp: datetime
+    text: str
+    node_id: str
+    source: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the event as JSON."""
+        return {**asdict(self), "timestamp": self.timestamp.isoformat()}
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class KnowledgeService(ScopedService):
+    """Answers questions and finds insights, related entities and timelines in documents.
+
+    A question, topic or subject is a text, or a `Query` with filters and a time limit.
+
+    Args:
+        retriever: Finds passages; ours or any LlamaIndex retriever.
+        rag_generator: Answers questions.
+        insight_generator: Draws conclusions.
+        memory_manager: Has memories for timelines; None for documents only.
+        graph: Has entities, as `open_graph` gives it; None for those that passages name.
+        ner: Finds names in queries and passages; None for words in capitals and titles in Chinese
+            quotation marks.
+        date_field: The metadata field with the date of a document, in ISO form.
+        scope: Whose service it is; a call can narrow it. None where each call says.
+        require_scope: Whether a call without any scope is an error.
+
+    Raises:
+        ConfigurationError: An argument is of another type.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_retrieval_ext import KnowledgeBase
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     _ = kb.add([Document(text="Ada Stone checked the Pump House.", id_="log")])
+        ...     factory = CapabilityFactory.of(kb, llm=lambda prompt: "Ada Stone did [1].")
+        ...     knowledge = KnowledgeService.of(factory)
+        ...     answer = knowledge.ask("Who checked the pump house?")
+        ...     print(answer.text, [each.name for each in knowledge.related_entities("Ada Stone")])
+        Ada Stone did [1]. ['Pump House']
+
+    """
+
+    retriever: BaseRetriever
+    rag_generator: RAGGenerator
+    insight_generator: InsightGenerator
+    _: KW_ONLY
+    memory_manager: MemoryManager | None = None
+    graph: GraphBackend | None = None
+    ner: NameFinder | None = None
+    date_field: str = "date"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_retriever(self.retriever, "retriever")
+        of_type(self.rag_generator, RAGGenerator, "rag_generator")
+        of_type(self.insight_generator, InsightGenerator, "insight_generator")
+
+    @classmethod
+    def of(
+        cls, factory: CapabilityFactory, *, date_field: str = "date", scope: Scope | None = None
+    ) -> Self:
+        """Return the service over a factory's parts, with its graph where it has one.
+
+        Raises:
+            ConfigurationError: A part is missing.
+        """
+        parts = factory.parts
+        return cls(
+            parts.best_retriever(),
+            factory.create_rag_generator(),
+            factory.create_insight_generator(),
+            memory_manager=factory.create_memory_manager(),
+            graph=None if parts.graphs is None else parts.graphs.backend,
+            ner=parts.ner,
+            date_field=date_field,
+            scope=scope,
+            require_scope=parts.requires_scope,
+        )
+
+    def ask(self, question: QueryType, *, scope: Scope | None = None) -> RAGAnswer:
+        """Return the answer to a question, with citations that are checked.
+
+        Args:
+            question: The question.
+            scope: Who is asking; narrows the service's.
+
+        Raises:
+            GenerationError: The model fails, is late, or says nothing.
+            DeadlineExceededError: The time ran out.
+            ScopeRequiredError: A scope is required, and there is none.
+        """
+        return self.rag_generator.generate(question, scope=self._within(scope))
+
+    async def aask(self, question: QueryType, *, scope: Scope | None = None) -> RAGAnswer:
+        """`ask` without blocking the event loop."""
+        return await self.rag_generator.agenerate(question, scope=self._within(scope))
+
+    def insights(
+        self, topic: QueryType, *, top_k: int = 20, scope: Scope | None = None
+    ) -> InsightReport:
+        """Return insights about a topic, each with the ids of its passages.
+
+        No model is called where there is no passage.
+
+        Args:
+            topic: What they are about.
+            top_k: How many passages are read.
+            scope: Who is asking; narrows the service's.
+
+        Raises:
+            GenerationError: The model gave no usable answer at all.
+            DeadlineExceededError: The time ran out.
+            ScopeRequiredError: A scope is required, and there is none.
+        """
+        query = self._query(topic, scope)
+        return result(within("insights", self._insights(query, top_k), query.timeout_s))
+
+    async def ainsights(
+        self, topic: QueryType, *, top_k: int = 20, scope: Scope | None = None
+    ) -> InsightReport:
+        """`insights` without blocking the event loop."""
+        query = self._query(topic, scope)
+        return await aresult(within("insights", self._insights(query, top_k), query.timeout_s))
+
+    def related_entities(
+        self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
+    ) -> list[RelatedEntity]:
+        """Return what has to do with a subject, nearest first.
+
+        From the graph where it knows the subject; else the names in the ``top_k`` passages about
+        it, those in most passages first. Filters are for passages.
+
+        Args:
+            subject: An entity, or a question that names one.
+            top_k: How many, at least 1.
+            max_hops: Greatest distance in the graph; two entities that one passage names are two
+                hops apart.
+            scope: Who is asking; narrows the service's.
+
+        Raises:
+            ConfigurationError: A number is below 1.
+            ScopeRequiredError: A scope is required, and there is none.
+            MissingDependencyError: There is a graph, and the extra ``graph`` is not installed.
+        """
+        query = self._query(subject, scope)
+        return result(within("related", self._related(query, top_k, max_hops), query.timeout_s))
+
+    async def arelated_entities(
+        self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
+    ) -> list[RelatedEntity]:
+        """`related_entities` without blocking the event loop."""
+        query = self._query(subject, scope)
+        plan = within("related", self._related(query, top_k, max_hops), query.timeout_s)
+        return await aresult(plan)
+
+    def timeline(
+        self,
+        topic: QueryType,
+        *,
+        start: date | None = None,
+        end: date | None = None,
+        top_k: int = 20,
+        scope: Scope | None = None,
+    ) -> list[TimelineEvent]:
+        """Return what dated passages and memories say about a topic, oldest first.
+
+        Passages without a date are left out; dates without a time zone are in UTC.
+
+        Args:
+            topic: What it is about.
+            start: From this day or time on, inclusive; None for any.
+            end: Until this day or time, inclusive; None for any.
+            top_k: How many of the most relevant passages, and of the memories.
+            scope: Who is asking; narrows the service's.
+
+        Raises:
+            ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.
+            ScopeRequiredError: A scope is required, and there is none.
+        """
+        query = self._query(topic, scope)
+        during = _Range(_moment(start, time.min), _moment(end, time.max))
+        return result(within("timeline", self._events(query, during, top_k), query.timeout_s))
+
+    async def atimeline(
+        self,
+        topic: QueryType,
+        *,
+        start: date | None = None,
+        end: date | None = None,
+        top_k: int = 20,
+        scope: Scope | None = None,
+    ) -> list[TimelineEvent]:
+        """`timeline` without blocking the event loop."""
+        query = self._query(topic, scope)
+        during = _Range(_moment(start, time.min), _moment(end, time.max))
+        plan = within("timeline", self._events(query, during, top_k), query.timeout_s)
+        return await aresult(plan)
+
+    def _query(self, query: QueryType, scope: Scope | None) -> Query:
+        return Query.of(query).but(scope=self._within(scope))
+
+    @cached_property
+    def _linker(self) -> EntityLinker | None:
+        """Finds entities in queries; it keeps their names in memory."""
+        return None if self.graph is None else EntityLinker(self.graph, ner=self.ner)
+
+    def _passages(self, query: Query, top_k: int) -> Plan[list[Hit]]:
+        hits = yield from retrieval(self.retriever, query, top_k=check_top_k(top_k))
+        return [as_hit(hit) for hit in hits]
+
+    def _insights(self, query: Query, top_k: int) -> Plan[InsightReport]:
+        hits = yield from self._passages(query, top_k)
+        if not hits:
+            return InsightReport(insights=[])
+        generator, focus = self.insight_generator, query.query_str
+        report: InsightReport = yield Call(
+            lambda: generator.generate(hits, focus=focus),
+            lambda: generator.agenerate(hits, focus=focus),
+        )
+        return report
+
+    def _related(self, query: Query, top_k: int, max_hops: int) -> Plan[list[RelatedEntity]]:
+        check_top_k(top_k)
+        check_count(max_hops, "max_hops")
+        related: list[RelatedEntity] = []
+        if self._linker is not None:
+            related = yield from related_in_graph(
+                self._linker, query.query_str, max_hops=max_hops, scope=query.scope
+            )
+        if not related:
+            hits = yield from self._passages(query, top_k)
+            related = related_in_passages(hits, query.query_str, ner=self.ner)
+        return related[:top_k]
+
+    def _events(self, query: Query, during: "_Range", top_k: int) -> Plan[list[TimelineEvent]]:
+        hits = yield from self._passages(query, _PASSAGES_PER_EVENT * check_top_k(top_k))
+        events = self._dated(hits, during)[:top_k]
+        manager = self.memory_manager
+        if manager is not None:
+            own = query.but(filters=during.memory_filters)
+            memories: list[Memory] = yield Call(
+                lambda: manager.retrieve(own, top_k=top_k, scope=own.scope),
+                lambda: manager.aretrieve(own, top_k=top_k, scope=own.scope),
+            )
+            events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
+        return sorted(events, key=lambda event: (event.timestamp, event.node_id))
+
+    def _dated(self, hits: Sequence[Hit], during: "_Range") -> list[TimelineEvent]:
+        dated = [(_date_of(hit.node.metadata.get(self.date_field)), hit) for hit in hits]
+        return [
+            TimelineEvent(moment, hit.node.get_content(), hit.node_id, "document")
+            for moment, hit in dated
+            if moment is not None and moment in during
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A time, both ends inclusive; None for any."""
+
+    start: datetime | None
+    end: datetime | None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.end < self.start:
+            raise ConfigurationError(f"the time ends before it begins: {self.start} to {self.end}")
+
+    def __contains__(self, moment: datetime) -> bool:
+        is_after = self.start is None or self.start <= moment
+        return is_after and (self.end is None or moment <= self.end)
+
+    @property
+    def memory_filters(self) -> MetadataFilters:
+        start = None if self.start is None else microseconds(self.start, "start")
+        end = None if self.end is None else microseconds(self.end, "end")
+        return memory_filters(start=start, end=end)
+
+
+def _moment(day: date | None, at: time) -> datetime | None:
+    """The moment that a day begins or ends at; a datetime is one already."""
+    if day is None:
+        return None
+    of_type(day, date, "start and end")
+    if isinstance(day, datetime):
+        return day if day.tzinfo is not None else day.replace(tzinfo=UTC)
+    return datetime.combine(day, at, UTC)
+
+
+def _date_of(value: object) -> datetime | None:
+    if isinstance(value, date):
+        return _moment(value, time.min)
+    try:
+        return _moment(datetime.fromisoformat(str(value)), time.min)
+    except ValueError:
+        return None

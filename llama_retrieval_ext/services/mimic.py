@@ -1,0 +1,120 @@
+"""`MimicService`: replies in a person's style."""
+
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from llama_index.core.schema import QueryType
+
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.capabilities.generation.passages import PassagesLike
+from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
+from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
+
+CONVERSATION_KEY: Final = "conversation_id"
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class MimicService(ScopedService):
+    """Writes replies as a person would, from what the person has written.
+
+    What somebody has written are documents, with ``user_id`` and ``conversation_id`` in their
+    metadata where calls choose by these.
+
+    Args:
+        style_generator: Writes; it needs a retriever for the history.
+        scope: Whose service it is; a call can narrow it. None where each call says.
+        require_scope: Whether a call without any scope is an error.
+
+    Raises:
+        ConfigurationError: An argument is of another type.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
+        >>> history = FakeRetriever([("m1", 0.9, "Cheers, works for me!")])
+        >>> mimic = MimicService(StyleGenerator(history, llm=ScriptedLLM(["Cheers, at ten!"])))
+        >>> mimic.generate_response("Confirm the meeting").text
+        'Cheers, at ten!'
+
+    """
+
+    style_generator: StyleGenerator
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_type(self.style_generator, StyleGenerator, "style_generator")
+
+    @classmethod
+    def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
+        """Return the service over a factory's parts; ConfigurationError if one is missing."""
+        required = factory.parts.requires_scope
+        return cls(factory.create_style_generator(), scope=scope, require_scope=required)
+
+    def generate_response(
+        self,
+        prompt: QueryType,
+        temperature: float | None = 0.8,
+        use_history: bool = True,  # noqa: FBT001, FBT002 - the contract of the service
+        *,
+        user_id: str | None = None,
+        conversation_id: str | None = None,
+        scope: Scope | None = None,
+    ) -> StyledText:
+        """Return a reply.
+
+        Args:
+            prompt: What to reply to; text, or a `Query` with filters and a time limit.
+            temperature: Of the model; None for its own.
+            use_history: Whether to imitate what was written before; False for the model's style.
+            user_id: Only what this person wrote.
+            conversation_id: Only what was written in this conversation.
+            scope: Whose history; narrows the service's.
+
+        Raises:
+            GenerationError: The model fails, is late, or says nothing.
+            ScopeRequiredError: A scope is required, and there is none.
+            ConfigurationError: ``use_history=False`` with a choice from the history, or True with a
+                style generator that has no retriever; or the model takes no temperature.
+        """
+        choice = {USER_KEY: user_id, CONVERSATION_KEY: conversation_id}
+        query, references = self._request(prompt, use_history, choice, scope)
+        return self.style_generator.generate(query, references, temperature)
+
+    async def agenerate_response(
+        self,
+        prompt: QueryType,
+        temperature: float | None = 0.8,
+        use_history: bool = True,  # noqa: FBT001, FBT002 - as above
+        *,
+        user_id: str | None = None,
+        conversation_id: str | None = None,
+        scope: Scope | None = None,
+    ) -> StyledText:
+        """`generate_response` without blocking the event loop."""
+        choice = {USER_KEY: user_id, CONVERSATION_KEY: conversation_id}
+        query, references = self._request(prompt, use_history, choice, scope)
+        return await self.style_generator.agenerate(query, references, temperature)
+
+    def _request(
+        self,
+        prompt: QueryType,
+        use_history: bool,  # noqa: FBT001 - private
+        choice: dict[str, str | None],
+        scope: Scope | None,
+    ) -> tuple[Query, PassagesLike | None]:
+        """The query, and its examples where none are retrieved."""
+        query = Query.of(prompt).but(filters=by_metadata(choice), scope=self._within(scope))
+        if not use_history and query.filters is not None:
+            raise ConfigurationError(
+                "user_id, conversation_id and filters choose from the history, and "
+                "use_history=False uses none; leave them out"
+            )
+        if use_history and self.style_generator.retriever is None:
+            raise ConfigurationError(
+                "use_history=True needs a style generator with a retriever; pass one, or "
+                "use_history=False"
+            )
+        return (query, None) if use_history else (replace(query, scope=None), [])

@@ -1,0 +1,96 @@
+"""Entities that are related to a subject, from a graph or from passages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, names_found
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL
+from llama_retrieval_ext.graph.phrases import phrases, words
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import Hit
+
+_MOST_NODES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedEntity:
+    """Something that has to do with a subject.
+
+    Attributes:
+        name: What it is called.
+        hops: Steps in the graph from the subject; None for one that was read from passages.
+        path: The steps, by node ids; empty for one that was read from passages.
+        passages: Ids of the passages that name it; empty for one from the graph.
+    """
+
+    name: str
+    hops: int | None = None
+    path: str = ""
+    passages: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the entity as JSON."""
+        return {**asdict(self), "passages": list(self.passages)}
+
+
+def related_in_graph(
+    linker: EntityLinker, subject: str, *, max_hops: int, scope: Scope | None
+) -> Plan[list[RelatedEntity]]:
+    """Return the plan for the entities around those that a subject names, nearest first.
+
+    Args:
+        linker: Finds what the subject names in its graph.
+        subject: Names an entity.
+        max_hops: Greatest distance.
+        scope: Who is asking.
+    """
+    graph: GraphBackend = linker.graph
+    linked = yield from linker.link(subject, scope=scope)
+    seeds = [each.node_id for each in linked]
+    if not seeds:
+        return []
+    expansion = yield from expand(graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope)
+    nodes: dict[str, GraphNode] = yield graph.nodes(list(expansion), scope=scope)
+    return [
+        RelatedEntity(nodes[id_].name, hops, str(expansion.path(id_)))
+        for id_, hops in expansion.distances.items()
+        if hops and id_ in nodes and _is_entity(nodes[id_])
+    ]
+
+
+def related_in_passages(
+    hits: Sequence[Hit], subject: str, *, ner: NameFinder | None
+) -> list[RelatedEntity]:
+    """Return the names in the passages about a subject, those in most passages first.
+
+    Args:
+        hits: The passages.
+        subject: Its own names are left out.
+        ner: Finds names; None for words in capitals and titles in Chinese quotation marks.
+    """
+    known = words(subject)
+    named: dict[str, tuple[str, list[str]]] = {}
+    for hit in hits:
+        text = hit.node.get_content()
+        for name in _names(text) if ner is None else names_found(ner, text):
+            if (key := words(name)) not in known:
+                named.setdefault(key, (name, []))[1].append(hit.node_id)
+    by_count = sorted(named.values(), key=lambda each: (-len(each[1]), each[0]))
+    return [RelatedEntity(name, passages=tuple(dict.fromkeys(ids))) for name, ids in by_count]
+
+
+def _is_entity(node: GraphNode) -> bool:
+    return not node.is_passage and node.label != DOCUMENT_LABEL
+
+
+def _names(text: str) -> list[str]:
+    """The names in a text as it spells them."""
+    patterns = (r"[\W_]*".join(phrase.split()) for phrase in sorted(phrases(text)))
+    matches = (re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
+    return [match.group() for match in matches if match is not None]

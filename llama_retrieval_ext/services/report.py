@@ -1,0 +1,285 @@
+"""`ReportService`: weekly reports from work logs."""
+
+from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, date, datetime, time, tzinfo
+from typing import Final, Self
+
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
+from llama_retrieval_ext.capabilities.memory import MemoryManager
+from llama_retrieval_ext.capabilities.memory_storage import Memory
+from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
+from llama_retrieval_ext.services.weekly_report import WeeklyReport, WorkLog
+
+WORK_LOG: Final = "work_log"
+_OVERVIEW: Final = (
+    "What was done in the week from {start} to {end}? Write the overview of a weekly report from "
+    "the findings in the passages, in three to six sentences, in the language of the passages and "
+    "in a {style} style."
+)
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class ReportService(ScopedService):
+    """Writes weekly reports from work logs, which are memories of the type ``work_log``.
+
+    The logs of the time are analysed, and an overview is written from the findings alone, with
+    citations that are checked. Where the analysis fails there is an error and no report. Where only
+    the overview fails, the summary of the analysis is in its place and ``degraded`` says so.
+
+    Args:
+        memory_manager: Has the work logs.
+        analyzer: Finds what they say; its metrics are the sections of a report.
+        rag_generator: Writes the overview.
+        timezone: Of days: where a report begins and ends.
+        scope: Whose service it is; a call can narrow it. None where each call says.
+        require_scope: Whether a call without any scope is an error.
+
+    Raises:
+        ConfigurationError: An argument is of another type.
+
+    Examples:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_retrieval_ext import CapabilityFactory, KnowledgeBase
+        >>> from llama_retrieval_ext.testing import ScriptedLLM
+        >>> said = '{"findings": [{"metric": "key_tasks", "text": "Pumps.", "sources": [1]}]}'
+        >>> llm = ScriptedLLM([said, "The pump was checked [1]."])
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     reports = ReportService.of(CapabilityFactory.of(kb, llm=llm))
+        ...     monday = datetime(2026, 5, 4, 9, tzinfo=UTC)
+        ...     _ = reports.add_work_log("anna", "Checked the pump.", timestamp=monday)
+        ...     week = date(2026, 5, 4), date(2026, 5, 10)
+        ...     report = reports.generate_weekly_report("anna", *week)
+        >>> report.overview, report.sections["key_tasks"][0].text
+        ('The pump was checked [1].', 'Pumps.')
+
+    """
+
+    memory_manager: MemoryManager
+    analyzer: DataAnalyzer
+    rag_generator: RAGGenerator
+    _: KW_ONLY
+    timezone: tzinfo = UTC
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_type(self.memory_manager, MemoryManager, "memory_manager")
+        of_type(self.analyzer, DataAnalyzer, "analyzer")
+        of_type(self.rag_generator, RAGGenerator, "rag_generator")
+        of_type(self.timezone, tzinfo, "timezone")
+
+    @classmethod
+    def of(
+        cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
+    ) -> Self:
+        """Return the service over a factory's parts.
+
+        Raises:
+            ConfigurationError: A part is missing.
+        """
+        return cls(
+            factory.create_memory_manager(),
+            factory.create_data_analyzer(),
+            factory.create_rag_generator(),
+            timezone=timezone,
+            scope=scope,
+            require_scope=factory.parts.requires_scope,
+        )
+
+    def add_work_log(
+        self,
+        user_id: str,
+        text: str,
+        *,
+        timestamp: datetime | None = None,
+        scope: Scope | None = None,
+    ) -> Memory:
+        """Store what somebody did; it is durable when this returns.
+
+        Args:
+            user_id: Who.
+            text: What.
+            timestamp: When, with a time zone; None for now.
+            scope: Whose it is; narrows the service's.
+
+        Raises:
+            ConfigurationError: ``user_id`` or ``text`` is empty, or the time has no zone.
+            ScopeRequiredError: A scope is required, and there is none.
+            IngestionError: It could not be stored.
+        """
+        by_metadata({USER_KEY: user_id})  # checks it
+        return self.memory_manager.remember(
+            text,
+            memory_type=WORK_LOG,
+            timestamp=timestamp,
+            metadata={USER_KEY: user_id},
+            scope=self._within(scope),
+        )
+
+    async def aadd_work_log(
+        self,
+        user_id: str,
+        text: str,
+        *,
+        timestamp: datetime | None = None,
+        scope: Scope | None = None,
+    ) -> Memory:
+        """`add_work_log` without blocking the event loop."""
+        by_metadata({USER_KEY: user_id})  # checks it
+        return await self.memory_manager.aremember(
+            text,
+            memory_type=WORK_LOG,
+            timestamp=timestamp,
+            metadata={USER_KEY: user_id},
+            scope=self._within(scope),
+        )
+
+    def generate_weekly_report(
+        self,
+        user_id: str,
+        start_date: date,
+        end_date: date,
+        style: str = "professional",
+        *,
+        scope: Scope | None = None,
+        timeout_s: float | None = None,
+    ) -> WeeklyReport:
+        """Return the report of a week, or of any other time; without work logs an empty one.
+
+        Args:
+            user_id: Whose work logs.
+            start_date: The first day; of a datetime, its day.
+            end_date: The last day, inclusive.
+            style: How the overview is written, such as ``professional``.
+            scope: Whose logs may be seen; narrows the service's.
+            timeout_s: Seconds for everything.
+
+        Raises:
+            GenerationError: The model gave no usable analysis.
+            DeadlineExceededError: ``timeout_s`` ran out.
+            ScopeRequiredError: A scope is required, and there is none.
+            ConfigurationError: A date is no date, the time ends before it begins, or ``user_id`` or
+                ``style`` is empty.
+        """
+        empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
+        return result(within("weekly report", self._plan(empty, own), timeout_s))
+
+    async def agenerate_weekly_report(
+        self,
+        user_id: str,
+        start_date: date,
+        end_date: date,
+        style: str = "professional",
+        *,
+        scope: Scope | None = None,
+        timeout_s: float | None = None,
+    ) -> WeeklyReport:
+        """`generate_weekly_report` without blocking the event loop."""
+        empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
+        return await aresult(within("weekly report", self._plan(empty, own), timeout_s))
+
+    def _empty(self, user_id: str, start: date, end: date, style: str) -> WeeklyReport:
+        """The checked arguments, as a report without content."""
+        start, end = self._day(start, "start_date"), self._day(end, "end_date")
+        if end < start:
+            raise ConfigurationError(f"the time ends before it begins: {start} to {end}")
+        by_metadata({USER_KEY: user_id})
+        if not isinstance(style, str) or not style.strip():
+            raise ConfigurationError(f"style must be a word such as 'professional', got {style!r}")
+        overview = f"There are no work logs from {start} to {end}."
+        return WeeklyReport(
+            user_id=user_id, start_date=start, end_date=end, style=style, overview=overview
+        )
+
+    def _day(self, day: date, what: str) -> date:
+        of_type(day, date, what, instead="write date(2026, 5, 4), for instance")
+        if not isinstance(day, datetime):
+            return day
+        return (day if day.tzinfo is None else day.astimezone(self.timezone)).date()
+
+    def _plan(self, report: WeeklyReport, scope: Scope | None) -> Plan[WeeklyReport]:
+        logs: list[WorkLog] = yield from self._logs(report, scope)
+        if not logs:
+            return report
+        analysis = yield from self._analysis(logs, scope)
+        found = report.model_copy(
+            update={
+                "overview": analysis.summary,
+                "work_logs": logs,
+                "sections": analysis.metrics,
+                "comparison": analysis.comparison,
+                "degraded": analysis.degraded,
+            }
+        )
+        return (yield from self._with_overview(found))
+
+    def _logs(self, report: WeeklyReport, scope: Scope | None) -> Plan[list[WorkLog]]:
+        start = datetime.combine(report.start_date, time.min, self.timezone)
+        end = datetime.combine(report.end_date, time.max, self.timezone)
+        filters = by_metadata({USER_KEY: report.user_id})
+        manager = self.memory_manager
+        memories: list[Memory] = yield Call(
+            lambda: manager.retrieve_by_timerange(
+                start, end, filters=filters, memory_type=WORK_LOG, scope=scope
+            ),
+            lambda: manager.aretrieve_by_timerange(
+                start, end, filters=filters, memory_type=WORK_LOG, scope=scope
+            ),
+        )
+        return [
+            WorkLog(id=each.id, timestamp=each.timestamp.astimezone(self.timezone), text=each.text)
+            for each in memories
+        ]
+
+    def _analysis(self, logs: list[WorkLog], scope: Scope | None) -> Plan[Analysis]:
+        analyzer = self.analyzer
+        nodes = [TextNode(id_=log.id, text=f"{log.timestamp.date()}: {log.text}") for log in logs]
+        own = scope if analyzer.retriever is not None else None
+        analysis: Analysis = yield Call(
+            lambda: analyzer.analyze(nodes, scope=own), lambda: analyzer.aanalyze(nodes, scope=own)
+        )
+        return analysis
+
+    def _with_overview(self, report: WeeklyReport) -> Plan[WeeklyReport]:
+        """The report with an overview in its style; without one, where the model fails."""
+        passages = [
+            TextNode(id_=f"finding-{number}", text=finding.text)
+            for _, findings in report.numbered()
+            for number, finding in findings
+        ]
+        if not passages:
+            return report
+        task = _OVERVIEW.format(start=report.start_date, end=report.end_date, style=report.style)
+        rag = self.rag_generator
+        try:
+            answer: RAGAnswer = yield Call(
+                lambda: rag.generate(task, passages), lambda: rag.agenerate(task, passages)
+            )
+        except GenerationError as error:
+            return _without_style(report, str(error))
+        if not answer.is_answered:
+            return _without_style(report, "the model found nothing to write about")
+        return report.model_copy(
+            update={
+                "overview": answer.text,
+                "problems": list(answer.problems),
+                "degraded": [
+                    *report.degraded,
+                    *(f"overview: {each.reason}" for each in answer.degraded),
+                ],
+            }
+        )
+
+
+def _without_style(report: WeeklyReport, reason: str) -> WeeklyReport:
+    note = f"overview: the summary of the analysis, not in the style: {reason}"
+    return report.model_copy(update={"degraded": [*report.degraded, note]})

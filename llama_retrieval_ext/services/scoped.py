@@ -1,0 +1,61 @@
+"""`ScopedService`: what the services share: whose request it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.checks import checked_arguments
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.query import Scope, check_scope
+
+USER_KEY: Final = "user_id"
+
+
+@checked_arguments
+@dataclass(frozen=True, kw_only=True)
+class ScopedService:
+    """A service for one scope, or for the scopes that its calls name.
+
+    Args:
+        scope: Whose service it is; a call can narrow it. None where each call says.
+        require_scope: Whether a call without any scope is an error.
+    """
+
+    scope: Scope | None = None
+    require_scope: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scope is not None:
+            check_scope(self.scope)
+
+    def _within(self, scope: Scope | None) -> Scope | None:
+        """The scope of a call."""
+        if scope is not None:
+            check_scope(scope)
+        own = scope if self.scope is None else self.scope.narrowed(scope)
+        if own is None and self.require_scope:
+            raise ScopeRequiredError(
+                f"this {type(self).__name__} requires a scope; pass scope=Scope(...) to the call "
+                "or to the service"
+            )
+        return own
+
+
+def by_metadata(values: Mapping[str, str | None]) -> MetadataFilters | None:
+    """Return filters for metadata values; None where there are none.
+
+    Args:
+        values: By key; None for any value.
+
+    Raises:
+        ConfigurationError: A value is no non-empty string.
+    """
+    for key, value in values.items():
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise ConfigurationError(f"{key} must be a non-empty string, got {value!r}")
+    filters: list[MetadataFilter | MetadataFilters] = [
+        MetadataFilter(key=key, value=value) for key, value in values.items() if value is not None
+    ]
+    return MetadataFilters(filters=filters) if filters else None

@@ -1,0 +1,224 @@
+"""`SearchService`: whole documents for a query."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, QueryType
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of
+from llama_retrieval_ext.results import Hit, as_hit, score_of
+from llama_retrieval_ext.services.scoped import ScopedService
+
+# Passages to look for, for each document; after a round with too few documents so many times more.
+_PASSAGES: Final = 4
+_ROUNDS: Final = 3
+# Id, tenant, knowledge base.
+_Document: TypeAlias = tuple[str, str | None, str | None]
+
+
+@runtime_checkable
+class Documents(Protocol):
+    """Anything that has the nodes of documents; a `KnowledgeBase` does."""
+
+    def get(self, source_or_id: str, /, *, scope: Scope | None = None) -> list[BaseNode]:
+        """Return the nodes of a document in a scope, in the order of its text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """A document that answers a query.
+
+    Attributes:
+        doc_id: Its id.
+        content: Its whole text.
+        score: That of its best passage; higher is better.
+        source: The retriever that found that passage, or the fusion that ranked it.
+        metadata: Those of that passage.
+    """
+
+    doc_id: str
+    content: str
+    score: float
+    source: str
+    metadata: dict[str, Any]  # Any: JSON values
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document as JSON."""
+        return asdict(self)
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class SearchService(ScopedService):
+    """Finds whole documents, each once, by their best passage.
+
+    Args:
+        retriever: Finds passages; ours or any LlamaIndex retriever.
+        documents: Has the whole documents: the knowledge base that the retriever searches.
+        scope: Whose service it is; a call can narrow it. None where each call says.
+        require_scope: Whether a call without any scope is an error.
+
+    Raises:
+        ConfigurationError: An argument is of another type.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_retrieval_ext import KnowledgeBase
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     _ = kb.add([Document(text="Annual leave: 25 days.", id_="leave")])
+        ...     found = SearchService(kb.retriever("keyword"), kb).search("annual leave")
+        ...     [(each.doc_id, each.content) for each in found]
+        [('leave', 'Annual leave: 25 days.')]
+
+    """
+
+    retriever: BaseRetriever
+    documents: Documents
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_retriever(self.retriever, "retriever")
+        of_type(self.documents, Documents, "documents", instead="pass a KnowledgeBase")
+
+    @classmethod
+    def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
+        """Return the service over a factory's knowledge base, with its richest retriever.
+
+        Raises:
+            ConfigurationError: The factory has no knowledge base.
+        """
+        kb = factory.parts.kb
+        if kb is None:
+            raise ConfigurationError(
+                "whole documents are in a knowledge base: write CapabilityFactory.of(kb), or pass "
+                "retriever and documents to SearchService"
+            )
+        best = factory.parts.best_retriever()
+        return cls(best, kb, scope=scope, require_scope=kb.require_scope)
+
+    def search(
+        self,
+        query: QueryType,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        *,
+        scope: Scope | None = None,
+    ) -> list[DocumentResult]:
+        """Return the documents with the best passages, best first.
+
+        A document that is deleted meanwhile is left out.
+
+        Args:
+            query: Text, or a `Query` with a time limit.
+            top_k: How many documents, at least 1.
+            filters: Conditions on metadata, which the passage that is found must satisfy.
+            scope: Who is searching; narrows the service's.
+
+        Raises:
+            ConfigurationError: ``top_k`` is below 1.
+            ScopeRequiredError: A scope is required, and there is none.
+        """
+        return run(self._plan(query, top_k, filters, scope))
+
+    async def asearch(
+        self,
+        query: QueryType,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        *,
+        scope: Scope | None = None,
+    ) -> list[DocumentResult]:
+        """`search` without blocking the event loop."""
+        return await arun(self._plan(query, top_k, filters, scope))
+
+    def _plan(
+        self,
+        query: QueryType,
+        top_k: int,
+        filters: MetadataFilters | None,
+        scope: Scope | None,
+    ) -> Plan[list[DocumentResult]]:
+        bound = Query.of(query).but(filters=filters, scope=self._within(scope))
+        best = yield from self._best(bound, check_top_k(top_k))
+        tasks = [Task(f"document {key[0]}", self._document(key, hit)) for key, hit in best]
+        outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
+        return [each for outcome in outcomes if (each := outcome.result()) is not None]
+
+    def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
+        """The best passage of each document, from as many passages as that takes."""
+        best: dict[_Document, Hit] = {}
+        for round_ in range(1, _ROUNDS + 1):
+            passages = top_k * _PASSAGES**round_
+            hits = yield from retrieval(self.retriever, query, top_k=passages)
+            best = {}
+            for hit in hits:
+                best.setdefault(_document_of(hit.node), as_hit(hit))
+            if len(best) >= top_k or len(hits) < passages:
+                break
+        return list(best.items())[:top_k]
+
+    def _document(self, key: _Document, hit: Hit) -> Plan[DocumentResult | None]:
+        nodes: list[BaseNode] = [hit.node]
+        if hit.node.ref_doc_id is not None:
+            own = _scope_of(key)
+            nodes = yield Call(lambda: self.documents.get(key[0], scope=own))
+            nodes = [node for node in nodes if document_of(node) == key]
+        if not nodes:
+            return None
+        return DocumentResult(
+            key[0], text_of(nodes), score_of(hit), hit.source, dict(hit.node.metadata)
+        )
+
+
+def _document_of(node: BaseNode) -> _Document:
+    """The document of a node, or else the node itself."""
+    return document_of(node) or (node.node_id, None, None)
+
+
+def _scope_of(document: _Document) -> Scope | None:
+    _, tenant_id, kb_id = document
+    if tenant_id is None and kb_id is None:
+        return None
+    return Scope(tenant_id, () if kb_id is None else (kb_id,))
+
+
+def text_of(nodes: Sequence[BaseNode]) -> str:
+    r"""Return the text of a document from its nodes, with what they overlap once.
+
+    Args:
+        nodes: In the order of the text.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> parts = [("Leave: 25", 0), ("25 days.", 7), ("Sick leave", 16)]
+        >>> text_of([TextNode(text=t, start_char_idx=n, end_char_idx=n + len(t)) for t, n in parts])
+        'Leave: 25 days.\nSick leave'
+
+    """
+    text, end = "", 0
+    for content, start, stop in _spans(nodes):
+        if text and start is not None and start <= end:
+            text += content[end - start :]
+        else:
+            text += f"\n{content}" if text else content
+        end = max(end, stop)
+    return text
+
+
+def _spans(nodes: Iterable[BaseNode]) -> Iterable[tuple[str, int | None, int]]:
+    """Text, start and end of each node; no start where it is not known."""
+    for node in nodes:
+        content = node.get_content()
+        start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
+        is_known = start is not None and end is not None and end - start == len(content)
+        yield content, start if is_known else None, end if is_known and end is not None else -1

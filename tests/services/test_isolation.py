@@ -1,0 +1,30 @@
+"""Two tenants through one service object, from many threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from llama_retrieval_ext.capabilities import CapabilityFactory
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.services import SearchService
+from tests.services.conftest import ACME, BETA
+
+
+@pytest.mark.slow
+def test_two_tenants_in_eight_threads_never_see_each_others_documents(kb: KnowledgeBase) -> None:
+    service = SearchService.of(CapabilityFactory.of(kb))
+
+    def crossed(thread: int) -> list[str]:
+        scope = (ACME, BETA)[thread % 2]
+        own = f"({scope.tenant_id})"
+        found = (
+            each.content
+            for number in range(1_000)
+            for each in service.search(("annual leave", "crane")[number % 2], 1, scope=scope)
+        )
+        contents = list(found)
+        assert len(contents) == 1_000
+        return [content for content in contents if not content.endswith(own)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [each for crossing in pool.map(crossed, range(8)) for each in crossing] == []
