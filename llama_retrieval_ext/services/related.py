@@ -67,20 +67,21 @@ def related_in_graph(
 def related_in_passages(
     hits: Sequence[Hit], subject: str, *, ner: NameFinder | None
 ) -> list[RelatedEntity]:
-    """Return the names in the passages about a subject, those in most passages first.
+    """Return the names in the passages that name a subject, those in most passages first.
 
     Args:
-        hits: The passages.
-        subject: Its own names are left out.
+        hits: Passages; those that do not name the subject are left out.
+        subject: A name, or a text with names; they are left out.
         ner: Finds names; None for words in capitals and titles in Chinese quotation marks.
     """
-    known = words(subject)
+    known = {words(name) for name in _names(subject, ner)} or {words(subject)}
     named: dict[str, tuple[str, list[str]]] = {}
     for hit in hits:
         text = hit.node.get_content()
-        for name in _names(text) if ner is None else names_found(ner, text):
-            if (key := words(name)) not in known:
-                named.setdefault(key, (name, []))[1].append(hit.node_id)
+        if any(name in words(text) for name in known):
+            for name in _names(text, ner):
+                if not any(words(name) in each for each in known):
+                    named.setdefault(words(name), (name, []))[1].append(hit.node_id)
     by_count = sorted(named.values(), key=lambda each: (-len(each[1]), each[0]))
     return [RelatedEntity(name, passages=tuple(dict.fromkeys(ids))) for name, ids in by_count]
 
@@ -89,8 +90,16 @@ def _is_entity(node: GraphNode) -> bool:
     return not node.is_passage and node.label != DOCUMENT_LABEL
 
 
-def _names(text: str) -> list[str]:
+def _names(text: str, ner: NameFinder | None) -> list[str]:
     """The names in a text as it spells them."""
+    if ner is not None:
+        return names_found(ner, text)
     patterns = (r"[\W_]*".join(phrase.split()) for phrase in sorted(phrases(text)))
-    matches = (re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
-    return [match.group() for match in matches if match is not None]
+    spellings = (list(re.finditer(pattern, text, re.IGNORECASE)) for pattern in patterns)
+    return [each[0].group() for each in spellings if any(map(_is_name, each))]
+
+
+def _is_name(match: re.Match[str]) -> bool:
+    """Whether it is more than a word in capitals because it begins a sentence."""
+    before = match.string[: match.start()].rstrip()
+    return " " in match.group() or (before != "" and before[-1] not in ".!?:")

@@ -78,6 +78,10 @@ class WeeklyReport(BaseModel):
             *(f"Incomplete: {each}" for each in self.degraded),
         ]
 
+    def __repr__(self) -> str:
+        count = sum(map(len, self.sections.values()))
+        return f"WeeklyReport({self.title!r}, {count} findings, {len(self.work_logs)} work logs)"
+
     def to_dict(self) -> dict[str, object]:
         """Return the report as JSON."""
         return self.model_dump(mode="json")

@@ -1,5 +1,6 @@
 """One value of each kind that shows itself, as full as they get, with hostile text in them."""
 
+from datetime import UTC, date, datetime
 from functools import cache
 
 from llama_index.core import Document
@@ -20,9 +21,11 @@ from llama_retrieval_ext import (
     Top,
     branches,
 )
+from llama_retrieval_ext.capabilities import Finding
 from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, compare, tune
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
+from llama_retrieval_ext.services import WeeklyReport, WorkLog
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -47,6 +50,21 @@ def pipeline() -> Retriever:
 def legs_of_two() -> Retriever:
     nodes = sample_nodes()
     return branches(BM25Retriever(nodes), BM25Retriever(nodes[:3])) >> RRF()
+
+
+def weekly_report() -> WeeklyReport:
+    """What somebody did, and what did not work, in hostile words."""
+    log = WorkLog(id="log", timestamp=datetime(2026, 5, 4, tzinfo=UTC), text=HOSTILE)
+    return WeeklyReport(
+        user_id=HOSTILE,
+        start_date=date(2026, 5, 4),
+        end_date=date(2026, 5, 10),
+        overview=HOSTILE,
+        sections={HOSTILE: [Finding(text=HOSTILE, sources=["log"])], "challenges": []},
+        comparison=HOSTILE,
+        work_logs=[log],
+        problems=[HOSTILE],
+    )
 
 
 @cache
@@ -76,5 +94,6 @@ def every_view() -> dict[str, str]:
             "knowledge base": kb,
             "report": report,
             "failed report": failed,
+            "weekly report": weekly_report(),
         }
         return {name: value._repr_html_() for name, value in values.items()}  # type: ignore[attr-defined]

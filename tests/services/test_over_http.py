@@ -18,15 +18,24 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_service_over_http(kb: KnowledgeBase) -> None:
-    said: list[Reply] = [FINDINGS, "Valves were closed [1].", "Cheers!", "Leave is granted [1].", Failure(500)]
-    with FakeOpenAI([*said, '{"insights": [{"title": "Rest", "evidence": [1]}]}']) as server:
+    overview = "Valves were closed [1]."
+    drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
+    said: list[Reply] = [
+        FINDINGS,
+        overview,
+        "Cheers!",
+        "Leave is granted [1].",
+        Failure(500),
+        drawn,
+    ]
+    with FakeOpenAI(said) as server:
         made = CapabilityFactory.of(kb, llm=client(server))
         reports = ReportService.of(made, scope=ACME)
         moment = datetime(2026, 5, 5, tzinfo=UTC)
         log = asyncio.run(reports.aadd_work_log("eve", "Closed valves.", timestamp=moment))
         report = asyncio.run(reports.agenerate_weekly_report("eve", *WEEK))
         assert [each.id for each in report.work_logs] == [log.id]
-        assert report.overview == "Valves were closed [1]."
+        assert report.overview == overview
         reply = MimicService.of(made, scope=ACME).generate_response("Is leave granted?")
         assert reply.text == "Cheers!"
         assert server.requests[-1]["temperature"] == pytest.approx(0.8)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llama_retrieval_ext.capabilities import CapabilityFactory
+from llama_retrieval_ext.capabilities import CapabilityFactory, documents_only
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -62,7 +62,7 @@ def test_search_gives_whole_documents_each_once(kb: KnowledgeBase) -> None:
 
 def test_search_looks_further_where_one_document_fills_the_ranking(kb: KnowledgeBase) -> None:
     service = SearchService(kb.retriever("vector"), kb, scope=BETA)
-    found = service.search("valve pump fitter", len(DOCUMENTS))
+    found = service.search("valve pump fitter", len(DOCUMENTS), documents_only())
     assert sorted(each.doc_id for each in found) == sorted(DOCUMENTS)
     assert all(each.content.endswith("(beta)") for each in found)
 
