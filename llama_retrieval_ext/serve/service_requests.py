@@ -3,6 +3,7 @@
 from datetime import date
 
 from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic.config import JsonValue
 
 from llama_retrieval_ext.serve.requests import Filters, RequestedScope, Sent
 
@@ -10,8 +11,8 @@ _MAX_TEXT = 10_000
 _MAX_HOPS = 5
 
 
-def _example(**fields: object) -> ConfigDict:
-    return ConfigDict(extra="forbid", json_schema_extra={"examples": [fields]})  # type: ignore[dict-item]
+def _example(**fields: JsonValue) -> ConfigDict:
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [fields]})
 
 
 class AskRequest(Sent):

@@ -26,9 +26,7 @@ from llama_retrieval_ext.services import (
 )
 from llama_retrieval_ext.trace import Degradation
 
-_NO_LLM: Final = (
-    "this server has no LLM; start it with --llm-url and --llm-model, or with create_app(kb, llm=…)"
-)
+_NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"
 
 
 def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
