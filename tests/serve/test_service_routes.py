@@ -122,6 +122,8 @@ def test_keys_and_limits_hold_for_each_route(client: TestClient) -> None:
         assert post(client, route, {**body, "surprise": 1}).status_code == 422, route
         late = client.post(path, json=body, headers={**bearer("acme"), "X-Deadline-S": "1e-9"})
         assert late.status_code == 504, route
+        # The knowledge base requires a scope, and this key has none.
+        assert "scope_required" in post(client, route, body, "root").text, route
     for route in ("documents", "related", "timeline", "insights"):
         many = post(client, route, {"query": "leave", "top_k": 101})
         assert (many.status_code, many.json()["error"]["type"]) == (422, "too_many")
