@@ -106,7 +106,8 @@ class MimicService(ScopedService):
         scope: Scope | None,
     ) -> tuple[Query, PassagesLike | None]:
         """The query, and its examples where none are retrieved."""
-        query = Query.of(prompt).but(filters=by_metadata(choice), scope=self._within(scope))
+        chosen = {key: value for key, value in choice.items() if value is not None}
+        query = Query.of(prompt).but(filters=by_metadata(chosen), scope=self._within(scope))
         if not use_history and query.filters is not None:
             raise ConfigurationError(
                 "user_id, conversation_id and filters choose from the history, and "

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, time, tzinfo
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from llama_index.core.schema import TextNode
 
@@ -116,14 +116,7 @@ class ReportService(ScopedService):
             ScopeRequiredError: A scope is required, and there is none.
             IngestionError: It could not be stored.
         """
-        by_metadata({USER_KEY: user_id})  # checks it
-        return self.memory_manager.remember(
-            text,
-            memory_type=WORK_LOG,
-            timestamp=timestamp,
-            metadata={USER_KEY: user_id},
-            scope=self._within(scope),
-        )
+        return self.memory_manager.remember(text, **self._log(user_id, timestamp, scope))
 
     async def aadd_work_log(
         self,
@@ -134,14 +127,19 @@ class ReportService(ScopedService):
         scope: Scope | None = None,
     ) -> Memory:
         """`add_work_log` without blocking the event loop."""
+        log = self._log(user_id, timestamp, scope)
+        return await self.memory_manager.aremember(text, **log)
+
+    def _log(
+        self, user_id: str, timestamp: datetime | None, scope: Scope | None
+    ) -> dict[str, Any]:  # Any: of several types
         by_metadata({USER_KEY: user_id})  # checks it
-        return await self.memory_manager.aremember(
-            text,
-            memory_type=WORK_LOG,
-            timestamp=timestamp,
-            metadata={USER_KEY: user_id},
-            scope=self._within(scope),
-        )
+        return {
+            "memory_type": WORK_LOG,
+            "timestamp": timestamp,
+            "metadata": {USER_KEY: user_id},
+            "scope": self._within(scope),
+        }
 
     def generate_weekly_report(
         self,
@@ -207,7 +205,7 @@ class ReportService(ScopedService):
         return (day if day.tzinfo is None else day.astimezone(self.timezone)).date()
 
     def _plan(self, report: WeeklyReport, scope: Scope | None) -> Plan[WeeklyReport]:
-        logs: list[WorkLog] = yield from self._logs(report, scope)
+        logs = yield from self._logs(report, scope)
         if not logs:
             return report
         analysis = yield from self._analysis(logs, scope)
@@ -225,15 +223,15 @@ class ReportService(ScopedService):
     def _logs(self, report: WeeklyReport, scope: Scope | None) -> Plan[list[WorkLog]]:
         start = datetime.combine(report.start_date, time.min, self.timezone)
         end = datetime.combine(report.end_date, time.max, self.timezone)
-        filters = by_metadata({USER_KEY: report.user_id})
+        options: dict[str, Any] = {  # Any: of several types
+            "filters": by_metadata({USER_KEY: report.user_id}),
+            "memory_type": WORK_LOG,
+            "scope": scope,
+        }
         manager = self.memory_manager
         memories: list[Memory] = yield Call(
-            lambda: manager.retrieve_by_timerange(
-                start, end, filters=filters, memory_type=WORK_LOG, scope=scope
-            ),
-            lambda: manager.aretrieve_by_timerange(
-                start, end, filters=filters, memory_type=WORK_LOG, scope=scope
-            ),
+            lambda: manager.retrieve_by_timerange(start, end, **options),
+            lambda: manager.aretrieve_by_timerange(start, end, **options),
         )
         return [
             WorkLog(id=each.id, timestamp=each.timestamp.astimezone(self.timezone), text=each.text)
@@ -268,16 +266,13 @@ class ReportService(ScopedService):
             return _without_style(report, str(error))
         if not answer.is_answered:
             return _without_style(report, "the model found nothing to write about")
-        return report.model_copy(
-            update={
-                "overview": answer.text,
-                "problems": list(answer.problems),
-                "degraded": [
-                    *report.degraded,
-                    *(f"overview: {each.reason}" for each in answer.degraded),
-                ],
-            }
-        )
+        missing = [f"overview: {each.reason}" for each in answer.degraded]
+        update = {
+            "overview": answer.text,
+            "problems": list(answer.problems),
+            "degraded": [*report.degraded, *missing],
+        }
+        return report.model_copy(update=update)
 
 
 def _without_style(report: WeeklyReport, reason: str) -> WeeklyReport:

@@ -43,19 +43,19 @@ class ScopedService:
         return own
 
 
-def by_metadata(values: Mapping[str, str | None]) -> MetadataFilters | None:
+def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:
     """Return filters for metadata values; None where there are none.
 
     Args:
-        values: By key; None for any value.
+        values: By key.
 
     Raises:
         ConfigurationError: A value is no non-empty string.
     """
     for key, value in values.items():
-        if value is not None and (not isinstance(value, str) or not value.strip()):
+        if not isinstance(value, str) or not value.strip():
             raise ConfigurationError(f"{key} must be a non-empty string, got {value!r}")
     filters: list[MetadataFilter | MetadataFilters] = [
-        MetadataFilter(key=key, value=value) for key, value in values.items() if value is not None
+        MetadataFilter(key=key, value=value) for key, value in values.items()
     ]
     return MetadataFilters(filters=filters) if filters else None

@@ -1,6 +1,6 @@
 """`SearchService`: whole documents for a query."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -195,30 +195,29 @@ def _scope_of(document: _Document) -> Scope | None:
 def text_of(nodes: Sequence[BaseNode]) -> str:
     r"""Return the text of a document from its nodes, with what they overlap once.
 
+    Where a text repeats itself over a whole node, positions do not say how often, and it is there
+    fewer times.
+
     Args:
         nodes: In the order of the text.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
         >>> parts = [("Leave: 25", 0), ("25 days.", 7), ("Sick leave", 16)]
-        >>> text_of([TextNode(text=t, start_char_idx=n, end_char_idx=n + len(t)) for t, n in parts])
+        >>> text_of([TextNode(text=text, start_char_idx=start) for text, start in parts])
         'Leave: 25 days.\nSick leave'
 
     """
     text, end = "", 0
-    for content, start, stop in _spans(nodes):
-        if text and start is not None and start <= end:
-            text += content[end - start :]
-        else:
-            text += f"\n{content}" if text else content
-        end = max(end, stop)
-    return text
-
-
-def _spans(nodes: Iterable[BaseNode]) -> Iterable[tuple[str, int | None, int]]:
-    """Text, start and end of each node; no start where it is not known."""
     for node in nodes:
         content = node.get_content()
-        start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
-        is_known = start is not None and end is not None and end - start == len(content)
-        yield content, start if is_known else None, end if is_known and end is not None else -1
+        start = getattr(node, "start_char_idx", None)
+        overlap = content[: max(end - start, 0)] if start is not None else ""
+        is_next = start is not None and start <= end and overlap in text
+        gap = 1 if start is None else max(1, min(start - end, 2))  # a new line or a paragraph
+        if text:
+            text += content[len(overlap) :] if is_next else "\n" * gap + content
+        else:
+            text = content
+        end = max(end, (start or 0) + len(content))
+    return text

@@ -122,7 +122,9 @@ def analyst(prompt: str) -> str:
 @pytest.fixture
 def reports(kb: KnowledgeBase) -> Callable[..., ReportService]:
     def made(answers: object = analyst, **options: object) -> ReportService:
-        return ReportService.of(factory(kb, answers), **options)  # type: ignore[arg-type]
+        # So little room that each prompt has to be fitted into it.
+        own = factory(kb, answers, context_window=1_200, num_output=300)
+        return ReportService.of(own, **options)  # type: ignore[arg-type]
 
     return made
 
@@ -145,6 +147,32 @@ def test_a_weekly_report_from_the_logs_of_one_user_and_week(
     for prompt in service.analyzer.llm.prompts:  # type: ignore[attr-defined]
         assert not re.search("beta|Sunday|Monday|travel", prompt)
     assert WeeklyReport.model_validate_json(json.dumps(report.to_dict())) == report
+
+
+def test_a_report_compares_with_what_the_scope_can_see(kb: KnowledgeBase) -> None:
+    def compared(prompt: str) -> str:
+        return "Less than before [1]." if "Compare these" in prompt else analyst(prompt)
+
+    made = factory(kb, compared)
+    service = ReportService(
+        made.create_memory_manager(),
+        made.create_data_analyzer(with_retriever=True),
+        made.create_rag_generator(),
+        scope=BETA,
+    )
+    report = service.generate_weekly_report("ann", *WEEK, "cheerful")
+    assert report.comparison == "Less than before [1]."
+    assert "\n## Compared with earlier material\n" in report.to_markdown()
+    assert not any("acme" in prompt for prompt in prompts_of(made))
+
+
+@pytest.mark.parametrize("user_id", [None, "", " ", 7])
+def test_nobody_is_not_everybody(reports: Callable[..., ReportService], user_id: str) -> None:
+    service = reports([])
+    with pytest.raises(ConfigurationError, match="user_id must be"):
+        service.generate_weekly_report(user_id, *WEEK, scope=ACME)
+    with pytest.raises(ConfigurationError, match="user_id must be"):
+        service.add_work_log(user_id, "x", scope=ACME)
 
 
 def test_a_report_is_exported_as_markdown_and_html(reports: Callable[..., ReportService]) -> None:
