@@ -25,7 +25,7 @@ _TIME = re.compile(r"\b\d[\d.,]* (ms|s|kB|MB)\b")
 _FIELD = re.compile(r"\b(seconds|size_bytes)=[\d.]+")
 _ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+\b")
 _FOLDER = re.compile(r"/\S*\btmp\w{8}\b")  # of tempfile
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
 # Hits that tie go by id, which has the path of a temporary folder.
 _RANK = re.compile(r"#\d+ (?=\()")
 _NUMBER = re.compile(r"\d+\.\d+(e-?\d+)?")

@@ -64,7 +64,7 @@ OPTIONAL = {
     *("elasticsearch", "milvus_lite", "pymilvus", "qdrant_client"),
     *("ahocorasick_rs", "neo4j", "rapidfuzz"),
     *("fastapi", "mcp", "uvicorn"),
-    *("ir_datasets", "ir_measures", "pytrec_eval"),
+    *("ir_datasets", "ir_measures", "pytrec_eval", "ray"),
     *("hypothesis", "nbclient", "pytest", "ranx", "uvloop"),
 }
 

@@ -1,6 +1,6 @@
 """How hits are shown: a line with rank, score, document and legs, and the passage below it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -10,7 +10,6 @@ from llama_retrieval_ext.cli.output import (
     one_line,
     quote,
     say,
-    say_table,
     say_wrapped,
     three_digits,
 )
@@ -60,14 +59,6 @@ def show_passage(text: str, query: str, *, full: bool) -> None:
     say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal and full)
 
 
-def show_contributions(hits: Sequence["ext.Hit"]) -> None:
-    """Print what each leg gave to each hit."""
-    say_table(
-        ("", "document", "leg", "rank in leg", "score in leg", "weight", "share of score"),
-        _contributions(hits),
-    )
-
-
 def title(hit: "ext.Hit") -> str:
     """What a person calls the document of a hit: its file and page, or its id."""
     metadata = hit.node.metadata
@@ -78,13 +69,3 @@ def title(hit: "ext.Hit") -> str:
 
 def _legs(hit: "ext.Hit") -> str:
     return ", ".join(f"{part.leg} {part.rank or '-'}" for part in hit.contributions)
-
-
-def _contributions(hits: Sequence["ext.Hit"]) -> Iterator[tuple[str, ...]]:
-    for rank, hit in enumerate(hits, start=1):
-        names = (str(rank), title(hit))
-        for part in hit.contributions:
-            score = "" if part.score is None else three_digits(part.score)
-            share = three_digits(part.share)
-            yield (*names, part.leg, str(part.rank or "-"), score, f"{part.weight:g}", share)
-            names = ("", "")

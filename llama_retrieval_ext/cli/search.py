@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.hits import show_contributions, show_hits
+from llama_retrieval_ext.cli.hits import show_hits
 from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import say, say_aside
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_retrieval_ext.pipeline.why_not import WhyNot
 
 # How many passages tell which keys there are; to read all takes long.
 _SAMPLE = 1000
@@ -68,8 +70,17 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also show what ran, and what each leg gave to a hit.")
+        bool,
+        typer.Option("--explain", help="Also show what ran, and the account of each hit."),
     ] = False,
+    why_not: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--why-not",
+            metavar="NODE_ID",
+            help="Also say why this passage is not among the hits. May be repeated.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Search a knowledge base.
@@ -92,13 +103,17 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             retriever: ext.Retriever = opened.retriever(kind.value, collapse=collapse)
         else:
             retriever = _from_file(pipeline, opened, collapse)
-        ask = retriever.explain if explain else retriever.search
+        ask = retriever.explain if explain or why_not else retriever.search
         result = ask(query, top_k=top_k, filters=narrowed, scope=place.scope)
+        reasons = _reasons(result, why_not or [])
         if as_json:
-            answer = {"query": query, **result.to_dict()}
+            more = {"why_not": [each.to_dict() for each in reasons]} if reasons else {}
+            answer = {"query": query, **result.to_dict(), **more}
             say(json.dumps(answer, ensure_ascii=False, indent=2))
         else:
             _show(result, query, full=full, explain=explain)
+            for each in reasons:
+                say(f"why not: {each}")
         if narrowed is not None and not result.hits:
             _show_hints(opened, narrowed, place)
 
@@ -132,11 +147,12 @@ def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) 
         say("no hits")
     for part in result.degraded:
         say_aside(f"degraded: {part.where}: {part.reason}", style="yellow")
-    if not explain:
-        return
-    if result.trace is not None:
+    if explain:
         say()
-        say(result.trace.outline())
-    if any(hit.contributions for hit in result.hits):
-        say()
-        show_contributions(result.hits)
+        say(str(result))
+
+
+def _reasons(result: "ext.SearchResult", node_ids: list[str]) -> "list[WhyNot]":
+    return (
+        [result.why_not(each) for each in node_ids] if isinstance(result, ext.Explanation) else []
+    )

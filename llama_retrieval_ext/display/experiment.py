@@ -15,7 +15,9 @@ from llama_retrieval_ext.evaluation.tuning import Tuning
 
 Cells = Sequence[str]
 
+# How many questions are shown, and how much of one.
 _QUESTIONS: Final = 10
+_QUESTION: Final = 150
 _BEST: Final = "*"
 _TIMES: Final = ("p50_ms", "p95_ms")
 # Shown where one is above 0.
@@ -54,7 +56,7 @@ def comparison_html(comparison: Comparison) -> Markup:
         comparison: Of retrievers.
     """
     parts = [
-        join([tag("b", short(question)), table(*_side_by_side(comparison, question))])
+        join([tag("b", short(question, _QUESTION)), table(*_side_by_side(comparison, question))])
         for question in comparison.different()[:_QUESTIONS]
     ]
     return page(tag("p", repr(comparison)), *parts, tag("small", _MARKS))
@@ -68,7 +70,7 @@ def comparison_console(comparison: Comparison) -> RenderableType:
     """
     tables: list[RenderableType] = [Text(repr(comparison))]
     for question in comparison.different()[:_QUESTIONS]:
-        tables += [Text(short(question), style="bold")]
+        tables += [Text(short(question, _QUESTION), style="bold")]
         tables += [_console_table(*_side_by_side(comparison, question))]
     return Group(*tables, Text(_MARKS, style="dim"))
 
@@ -114,9 +116,10 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
             f"{marks.get((row['retriever'], each), '')}"
             for each in experiment.measures
         ]
-        times = [f"{row[each]:.1f}" for each in _TIMES]
+        times = [f"{row[each]:.1f} ms" for each in _TIMES]
         rows.append([row["retriever"], *values, *times, *(f"{row[each]:.3g}" for each in counts)])
-    header = ("retriever", *experiment.measures, *_TIMES, *counts)
+    percentiles = (each.removesuffix("_ms") for each in _TIMES)
+    header = ("retriever", *experiment.measures, *percentiles, *counts)
     return [title.replace("_", " ") for title in header], rows
 
 
@@ -148,8 +151,8 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
             alone = "" if any(hit.node_id in own for own in others) else "+ "
             mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
             title = document_title(hit)
-            where = hit.node_id if title == hit.node_id else f"{hit.node_id} ({title})"
-            cells.append(f"{mark}{alone}{where}: {short(hit.text)}")
+            node_id = "" if title == hit.node_id else f" [{hit.node_id}]"
+            cells.append(f"{mark}{alone}{title}: {short(hit.text)}{node_id}")
         rows.append(cells)
     return ("", *answers), rows
 

@@ -271,6 +271,7 @@ def _origins(hit: Hit) -> Iterator[str]:
     metadata = [
         f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
         for key, value in hit.node.metadata.items()
+        if value not in ("", None)
     ]
     if metadata:
         yield " · ".join(metadata[:_SHOWN_KEYS])

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
     from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+    from llama_retrieval_ext.ingest.ray import ingest_with_ray
     from llama_retrieval_ext.ingest.readers import read_documents
 
 
@@ -16,6 +17,7 @@ __all__ = [
     "KnowledgeBase",
     "KnowledgeBaseInfo",
     "copy_knowledge_base",
+    "ingest_with_ray",
     "read_documents",
 ]
 
@@ -25,6 +27,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.ingest.copy": ("CopyReport", "copy_knowledge_base"),
         "llama_retrieval_ext.ingest.info": ("KnowledgeBaseInfo",),
         "llama_retrieval_ext.ingest.knowledge_base": ("KnowledgeBase",),
+        "llama_retrieval_ext.ingest.ray": ("ingest_with_ray",),
         "llama_retrieval_ext.ingest.readers": ("read_documents",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

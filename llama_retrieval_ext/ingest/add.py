@@ -5,26 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from time import perf_counter
-from typing import TypeVar
 
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ModelMismatchError
-from llama_retrieval_ext.ingest.documents import (
-    DocumentKey,
-    Prepared,
-    SourceDocument,
-    identified,
-    ref_of,
-    stamped,
-)
-from llama_retrieval_ext.ingest.extraction import Extraction
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument, ref_of
 from llama_retrieval_ext.ingest.journal import WriteOutcome
 from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.preparation import Batch, Preparation
 from llama_retrieval_ext.ingest.readers import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
-from llama_retrieval_ext.ingest.transform import Embedder, Splitter, batched, check_dimension
+from llama_retrieval_ext.ingest.transform import batched, check_dimension
 from llama_retrieval_ext.ingest.write import Writer
 
 Group = list[BaseNode]
@@ -62,6 +53,11 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
     return list(groups.values())
 
 
+def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    """Yield groups in batches that are written at once."""
+    return batched(groups, _weight, _BATCH_WEIGHT)
+
+
 def _weight(group: Group) -> int:
     return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
 
@@ -90,27 +86,32 @@ def name_of(node: BaseNode) -> str:
 class IngestionParts:
     """What documents pass through on their way in."""
 
-    splitter: Splitter
-    embed_model: BaseEmbedding
+    preparation: Preparation
     writer: Writer
     ledger: Ledger
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
-    extraction: Extraction | None = None
 
 
 class Addition:
     """Adds documents, batch by batch: what fails is noted, the rest goes in.
 
+    `run` does all of it. `identified`, `changed` and `store` are its steps, for those who prepare
+    documents in other processes.
+
     Args:
-        workshop: What documents pass through.
+        parts: What documents pass through.
         scope: The metadata that the caller's scope stands for; empty for none.
+
+    Attributes:
+        parts: Likewise.
+        scope: Likewise.
+        tally: What came of documents so far.
     """
 
-    def __init__(self, workshop: IngestionParts, scope: Mapping[str, str]) -> None:
-        self._parts = workshop
-        self._scope = scope
-        self._embedder = Embedder(workshop.embed_model)
-        self._tally = Tally()
+    def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
+        self.parts = parts
+        self.scope = scope
+        self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
@@ -123,89 +124,77 @@ class Addition:
         """
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
-            for batch in batched(groups, _weight, _BATCH_WEIGHT):
-                self._add(batch)
+            for batch in group_batches(groups):
+                changed = self.changed(self.identified(batch))
+                self.store(self.parts.preparation.prepared(changed))
                 advance(len(batch))
-        return self._tally.report()
+        return self.tally.report()
 
-    def _add(self, groups: Sequence[Group]) -> None:
-        changed = self._changed(self._identified(groups))
-        prepared = self._prepared(changed)
-        ready = self._passed(prepared, self._embedder.embedded(prepared))
-        if self._parts.extraction is not None:
-            ready = self._passed(ready, self._parts.extraction.extracted(ready))
-        self._write(ready)
-
-    def _passed(
-        self, documents: Sequence[Prepared], results: Sequence[Prepared | Exception]
-    ) -> list[Prepared]:
-        return self._tally.passed([each.key for each in documents], results)
-
-    def _identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
+    def identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
+        """The documents in groups of nodes; those that cannot be identified are noted."""
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
-            is_whole = isinstance(group[0], Document)
-            fingerprint = self._parts.splitter.fingerprint if is_whole else ""
-            if self._parts.extraction is not None:
-                fingerprint += self._parts.extraction.fingerprint
             try:
-                found += identified(group, scope=self._scope, fingerprint=fingerprint)
+                found += self.parts.preparation.identified(group, self.scope)
             except Exception as error:  # noqa: BLE001 - the report carries it
-                self._tally.failed(name_of(group[0]), error)
-        return [each for each in found if self._tally.is_new(each)]
+                self.tally.failed(name_of(group[0]), error)
+        return found
 
     def _recognised(self, group: Group) -> Group:
-        stable = self._parts.reader_ids.stable
-        return [stable(node, self._scope, self._occurrences) for node in group]
+        stable = self.parts.reader_ids.stable
+        return [stable(node, self.scope, self._occurrences) for node in group]
 
-    def _changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        digests = self._parts.ledger.digests(each.key for each in documents)
+    def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Those that the ledger does not have just so; the others are noted.
+
+        Of each only the key and the digest are looked at.
+        """
+        new = [each for each in documents if self.tally.is_new(each)]
+        digests = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
-        for document, digest in zip(documents, digests, strict=True):
+        for document, digest in zip(new, digests, strict=True):
             if digest == document.digest:
-                self._tally.unchanged()
+                self.tally.unchanged()
             else:
                 changed.append(document)
         return changed
 
-    def _prepared(self, documents: Sequence[SourceDocument]) -> list[Prepared]:
-        made = self._parts.splitter.nodes_of(documents)
-        prepared: list[Prepared] = []
-        for document, nodes in zip(documents, made, strict=True):
-            try:
-                prepared += self._ready(document, nodes)
-            except Exception as error:  # noqa: BLE001 - the report carries it
-                self._tally.failed(document.key.ref, error)
-        return prepared
+    def store(self, batch: Batch) -> None:
+        """Write what is ready, and note what came of each document.
 
-    def _ready(
-        self, document: SourceDocument, nodes: tuple[BaseNode, ...] | Exception
-    ) -> list[Prepared]:
-        if isinstance(nodes, Exception):
-            raise nodes
-        told = tuple(stamped(node, document.key) for node in nodes if _says_something(node))
-        if told:
-            return [Prepared(document.key, document.digest, told)]
-        self._tally.skipped(document.key.ref, "no text")
-        self._parts.writer.delete([document.key])
-        return []
-
-    def _write(self, documents: Sequence[Prepared]) -> None:
-        if not documents:
+        Raises:
+            ModelMismatchError: The embedding model gives vectors of another dimension.
+            StoreUnavailableError: The store takes no more.
+        """
+        ready: list[Prepared] = []
+        for key, result in batch.results.items():
+            if isinstance(result, Exception):
+                self.tally.failed(key.ref, result)
+            elif result.nodes:
+                ready.append(result)
+            else:
+                self._skip(key)
+        if not ready:
             return
-        with self._parts.writer.lock:
-            fitting = self._fitting(documents)
-            outcomes = self._parts.writer.write(fitting)
+        with self.parts.writer.lock:
+            fitting = self._fitting(ready, batch.dimension)
+            outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                self._tally.failed(document.key.ref, outcome)
+                self.tally.failed(document.key.ref, outcome)
             else:
-                self._tally.stored(document, outcome)
+                self.tally.stored(document, outcome)
 
-    def _fitting(self, documents: Sequence[Prepared]) -> list[Prepared]:
+    def _skip(self, key: DocumentKey) -> None:
+        self.tally.skipped(key.ref, "no text")
+        try:
+            self.parts.writer.delete([key])
+        except Exception as error:  # noqa: BLE001 - the report carries it
+            self.tally.failed(key.ref, error)
+
+    def _fitting(self, documents: Sequence[Prepared], made: int | None) -> list[Prepared]:
         """The documents whose embeddings have the dimension of the knowledge base."""
-        made = self._embedder.dimension
-        recorded = self._parts.ledger.dimension()
+        recorded = self.parts.ledger.dimension()
         dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
         if made not in (None, dimension):
             raise ModelMismatchError(
@@ -213,24 +202,16 @@ class Addition:
                 f"vectors of dimension {dimension}; open it with the model that made those"
             )
         if recorded is None:
-            self._parts.ledger.record_dimension(dimension)
+            self.parts.ledger.record_dimension(dimension)
         fitting: list[Prepared] = []
         for document in documents:
             try:
                 check_dimension(document, dimension)
             except ValueError as error:
-                self._tally.failed(document.key.ref, error)
+                self.tally.failed(document.key.ref, error)
             else:
                 fitting.append(document)
         return fitting
-
-
-def _says_something(node: BaseNode) -> bool:
-    """Whether there is anything to find it by."""
-    return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
-
-
-T = TypeVar("T")
 
 
 class Tally:
@@ -263,16 +244,6 @@ class Tally:
         )
         return False
 
-    def passed(self, keys: Iterable[DocumentKey], results: Iterable[T | Exception]) -> list[T]:
-        """The results that are none of them errors; the errors are noted."""
-        passed: list[T] = []
-        for key, result in zip(keys, results, strict=True):
-            if isinstance(result, Exception):
-                self.failed(key.ref, result)
-            else:
-                passed.append(result)
-        return passed
-
     def failed(self, ref: str, error: Exception) -> None:
         """Note a document that could not be added."""
         self._failures[ref] = error
@@ -290,6 +261,15 @@ class Tally:
         self._counts[outcome] += 1
         if outcome is not WriteOutcome.UNCHANGED:
             self._n_nodes += len(document.nodes)
+
+    def merge(self, report: IngestionReport) -> None:
+        """Note what another process says of documents that it has written."""
+        self._counts[WriteOutcome.ADDED] += report.added
+        self._counts[WriteOutcome.UPDATED] += report.updated
+        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
+        self._skipped.update(report.skipped)
+        self._failures.update(report.failures)
+        self._n_nodes += report.n_nodes
 
     def report(self) -> IngestionReport:
         """What came of all of them."""

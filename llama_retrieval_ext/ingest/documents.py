@@ -2,6 +2,7 @@
 
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -26,6 +27,7 @@ from pydantic_core import PydanticSerializationError
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
 class DocumentKey(NamedTuple):
@@ -64,7 +66,10 @@ class SourceDocument:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as it is to be stored: the nodes carry their final ids and embeddings."""
+    """A document as it is to be stored: the nodes carry their final ids and embeddings.
+
+    Pickled, it loses what a store would lose.
+    """
 
     key: DocumentKey
     digest: str
@@ -74,6 +79,21 @@ class Prepared:
     def source(self) -> str:
         """The file that it came from; empty where it is its own source."""
         return source_in(self.nodes[0].metadata)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The nodes as they are stored: an eighth of the time that LlamaIndex's pickling takes.
+        nodes = [(node_to_text(node), array("d", node.get_embedding())) for node in self.nodes]
+        return _prepared, (self.key, self.digest, nodes)
+
+
+def _prepared(
+    key: DocumentKey, digest: str, nodes: Iterable[tuple[str, "array[float]"]]
+) -> Prepared:
+    restored = (
+        node_from_text(text).model_copy(update={"embedding": vector.tolist()})
+        for text, vector in nodes
+    )
+    return Prepared(key, digest, tuple(restored))
 
 
 def ref_of(node: BaseNode) -> str:

@@ -33,6 +33,7 @@ from llama_retrieval_ext.ingest.ledger import (
     KnowledgeBaseConfig,
     Ledger,
 )
+from llama_retrieval_ext.ingest.preparation import Preparation
 from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.storage import (
@@ -194,7 +195,7 @@ class KnowledgeBase(Browsable):
             storage.close()
             raise
         writer = writer_of(storage, ledger)
-        parts = IngestionParts(splitter, model, writer, ledger, extraction=extraction)
+        parts = IngestionParts(Preparation(splitter, model, extraction), writer, ledger)
         kb = cls.__new__(cls)
         kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
         return kb
@@ -238,7 +239,7 @@ class KnowledgeBase(Browsable):
     @property
     def embed_model(self) -> BaseEmbedding:
         """The embedding model."""
-        return self._parts.embed_model
+        return self._parts.preparation.embed_model
 
     def add(
         self,
@@ -281,9 +282,11 @@ class KnowledgeBase(Browsable):
             StoreUnavailableError: There is no room, no right to write, or another process keeps
                 writing the same documents; what was added before stays.
         """
+        return self._addition(scope).run(documents, show_progress=show_progress)
+
+    def _addition(self, scope: Scope | None) -> Addition:
         self._check(scope)
-        metadata = {} if scope is None else scope.metadata()
-        return Addition(self._parts, metadata).run(documents, show_progress=show_progress)
+        return Addition(self._parts, {} if scope is None else scope.metadata())
 
     async def aadd(
         self,

@@ -136,11 +136,23 @@ def iter_documents(
     Raises:
         ConfigurationError: An argument is no path, or no list of patterns.
     """
-    selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
     reading = Reading()
-    files = list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
-    reading.documents = _documents(reading, watched(files))
+    files = find_files(paths, reading, include=include, exclude=exclude, leave_out=leave_out)
+    reading.documents = read_files(watched(files), reading)
     return reading
+
+
+def find_files(
+    paths: str | Path | Iterable[str | Path],
+    reading: Reading,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    leave_out: Path | None = None,
+) -> list[Path]:
+    """The files that `iter_documents` reads, each once; patterns without any are left out."""
+    selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
+    return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
 
 
 @dataclass(frozen=True)
@@ -211,7 +223,8 @@ def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
             yield file
 
 
-def _documents(reading: Reading, files: Iterable[Path]) -> Iterator[Document]:
+def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
+    """Documents in files that `find_files` found; those that cannot be read are left out."""
     # What pypdf logs about a broken file, three times, is in the file's reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}

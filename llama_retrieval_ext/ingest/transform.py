@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.ingestion import run_transformations
@@ -16,6 +16,7 @@ from llama_index.core.schema import (
     TextNode,
     TransformComponent,
 )
+from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
 from llama_retrieval_ext.ingest.documents import (
@@ -52,6 +53,18 @@ class Splitter:
                 )
         self._given = transformations
 
+    def __getstate__(self) -> dict[str, object]:
+        # With what LlamaIndex leaves out of its own: a copy must not split in another way.
+        given = (
+            None if self._given is None else [(type(each), _state(each)) for each in self._given]
+        )
+        return {"given": given, "fingerprint": self.fingerprint}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        given = state["given"]
+        self._given = None if given is None else [_restored(*each) for each in given]
+        self.fingerprint = state["fingerprint"]
+
     @cached_property
     def fingerprint(self) -> str:
         """What the transformations are and how they are set up, as far as they tell."""
@@ -81,6 +94,16 @@ class Splitter:
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
             for each, nodes in zip(documents, owned, strict=True)
         ]
+
+
+def _state(transformation: TransformComponent) -> dict[Any, Any]:
+    return BaseModel.__getstate__(transformation)
+
+
+def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
+    transformation = kind.__new__(kind)
+    BaseModel.__setstate__(transformation, state)
+    return transformation
 
 
 def _by_document(

@@ -237,17 +237,16 @@ def _stages(
     """The stages of a step, its own last; steps that only pass a ranking on are left out."""
     stages: list[StageRanking] = []
     for child in step.children:
-        if child.beside:
-            inside = _stages(child, (*legs, child.name))
-        else:
-            inside = _stages(child, legs, before)
+        is_leg = child.beside and not _is_itself(child, step)
+        inside = _stages(child, (*legs, child.name)) if is_leg else _stages(child, legs, before)
         if child.ranking is not None and inside:
-            before = None if child.beside else inside[-1]
+            before = None if is_leg else inside[-1]
         stages += inside
     if step.ranking is None:
         return stages
     inner = ranked_children(step)
-    if inner and inner[-1].ranking == step.ranking and not inner[-1].beside:
+    is_passed_on = inner and (not inner[-1].beside or _is_itself(inner[-1], step))
+    if is_passed_on and inner[-1].ranking == step.ranking:
         if len(inner) > 1:
             return stages
         before = stages.pop().before
@@ -257,6 +256,11 @@ def _stages(
         for rank, (node_id, score) in enumerate(step.ranking, start=1)
     }
     return [*stages, StageRanking(name, ranks, before)]
+
+
+def _is_itself(child: Trace, step: Trace) -> bool:
+    """Whether a step inside is the stage itself, as of one that may fail and be left out."""
+    return not step.beside and step.name.partition("(")[0] == child.name
 
 
 def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored]:

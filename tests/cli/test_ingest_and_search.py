@@ -216,13 +216,25 @@ def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, ur
     assert (finished.stdout, finished.stderr) == ("no hits\n", "")
 
 
-def test_explain_shows_what_ran_and_what_each_leg_gave(run: Run, url: str) -> None:
-    told = run("search", "annual leave", "--kb", url, "--explain").stdout
-    assert "hybrid:" in told
-    assert " ms" in told
-    assert "share of score" in told
-    assert "vector" in told
-    assert "keyword" in told
+def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) -> None:
+    shown = run("search", "annual leave", "--kb", url, "--explain").stdout
+    assert "Explanation('annual leave'" in shown
+    assert "hybrid: " in shown
+    assert " ms" in shown
+    assert "vector #1" in shown
+    assert "keyword #1" in shown
+    assert "adds " in shown
+
+
+def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, url: str) -> None:
+    search = ("search", "leave", "--kb", url, "--json")
+    hits = json.loads(run(*search).stdout)["hits"]
+    first, last = hits[0]["chunk_id"], hits[-1]["chunk_id"]
+    options = ("--top-k", "1", "--why-not", last)
+    assert f"why not: '{last}' was left out by " in run(*search[:-1], *options).stdout
+    answer = json.loads(run(*search, *options, "--why-not", first).stdout)
+    assert [each["node_id"] for each in answer["why_not"]] == [last, first]
+    assert answer["why_not"][1]["rank"] == 1
 
 
 def test_json_has_query_contributions_and_trace(run: Run, url: str) -> None:

@@ -13,6 +13,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext import (
+    MMR,
     RRF,
     Alike,
     AutoMergingRetriever,
@@ -74,6 +75,15 @@ def test_an_account_says_what_every_leg_and_stage_did_with_the_hit() -> None:
         assert (rerank.before, rerank.after.stage) == (before, "RuleRerank()")
         assert (cut.after.rank, cut.after.score) == (account.rank, account.hit.score)
         assert account.filters == ("Scope(tenant_id='acme')", "year >= 2021")
+
+
+def test_a_stage_that_may_be_left_out_is_one_stage() -> None:
+    store = stored()
+    retriever = HybridRetriever(store, embed_model=MODEL, top_k=5) >> MMR(0.7) >> Top(2)
+    *_, mmr, top = retriever.explain(QUERY).stages
+    assert (mmr.name, top.name) == ("MMR(lambda_mult=0.7)", "Top(k=2)")
+    assert mmr.before is not None
+    assert mmr.before.name == "hybrid"
 
 
 def test_every_reason_why_a_node_is_not_there() -> None:

@@ -1,0 +1,167 @@
+"""How plots are drawn: axes, colours for the colour-blind too, and letters of any script."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
+from unicodedata import east_asian_width
+
+from llama_retrieval_ext.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colours by Okabe and Ito, "Color Universal Design", 2008; the yellow, pale on white, left out.
+COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
+_MARKERS: Final = "osD^vPX"
+# Fonts with Chinese letters, of Linux, Windows and macOS.
+_CHINESE: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "SimHei",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Heiti TC",
+    "Arial Unicode MS",
+    "Droid Sans Fallback",
+)
+_NORMAL: Final = 400
+_MISSING: Final = "\N{WHITE SQUARE}"
+
+
+def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) -> "Axes":
+    """Return the axes to draw on: those passed, or those of a new figure.
+
+    Args:
+        axes: Of the caller; None for new ones.
+        width: Of a new figure, in inches.
+        height: Likewise.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    if axes is not None:
+        return axes
+    try:
+        import matplotlib.pyplot as plt  # noqa: PLC0415 - optional, and slow to import
+    except ImportError as error:
+        raise MissingDependencyError("plotting", "notebook") from error
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
+    """Return the axes with titles, without a frame, in fonts that have the letters of every text.
+
+    A letter that no font has is drawn as an empty square.
+
+    Args:
+        axes: With everything drawn.
+        title: Of the whole.
+        x: Of the horizontal axis.
+        y: Of the vertical axis.
+    """
+    from matplotlib.text import Text  # noqa: PLC0415 - optional
+
+    axes.set_title(title, loc="left", fontsize="medium")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    families, letters = _fonts()
+    for each in axes.findobj(Text):
+        if isinstance(each, Text):
+            each.set_fontfamily(list(families))
+            each.set_text(_drawable(each.get_text(), letters))
+    return axes
+
+
+def drawable(texts: Iterable[str]) -> list[str]:
+    """Return texts with an empty square for each letter that no font has.
+
+    Args:
+        texts: Of ticks, which exist only when they are drawn.
+    """
+    letters = _fonts()[1]
+    return [_drawable(each, letters) for each in texts]
+
+
+def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return a colour and a marker for each name.
+
+    Args:
+        names: Of legs or retrievers.
+    """
+    return dict(zip(names, cycle(zip(COLOURS, _MARKERS, strict=True)), strict=False))
+
+
+def cut(text: str, columns: int) -> str:
+    """Return a text on one line that is at most so wide, without what is in its middle.
+
+    Args:
+        text: Of a node or document.
+        columns: How many; a Chinese letter takes two.
+
+    Examples:
+        >>> cut("annual leave of employees", 12), cut("中华人民共和国安全生产法#第九条", 16)
+        ('annual…oyees', '中华人民…#第九条')
+
+    """
+    line = " ".join(text.split())
+    if _width(line) > columns:
+        head, tail = line, line
+        while _width(head) > (columns - 1) * 0.6:
+            head = head[:-1]
+        while _width(head) + _width(tail) > columns - 1:
+            tail = tail[1:]
+        line = f"{head.rstrip()}…{tail.lstrip()}"
+    return line.replace("$", r"\$")  # else formulas begin there
+
+
+def _width(text: str) -> int:
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _drawable(text: str, letters: frozenset[int]) -> str:
+    return "".join(each if each.isspace() or ord(each) in letters else _MISSING for each in text)
+
+
+@cache
+def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
+    """The families to draw with, and the letters that they have."""
+    from matplotlib import rcParams  # noqa: PLC0415 - optional
+    from matplotlib.font_manager import (  # noqa: PLC0415
+        FontProperties,
+        findSystemFonts,
+        fontManager,
+    )
+    from matplotlib.ft2font import FT2Font  # noqa: PLC0415
+
+    chinese = _chinese_font()
+    if chinese is None:
+        for path in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:
+            with suppress(OSError, RuntimeError):  # installed since matplotlib looked, or broken
+                fontManager.addfont(path)
+        chinese = _chinese_font()
+    families = (*rcParams["font.family"], *([chinese] if chinese else []))
+    paths = {fontManager.findfont(FontProperties(family=[name])) for name in families}
+    letters = frozenset(code for path in paths for code in FT2Font(path).get_charmap())
+    return families, letters
+
+
+def _chinese_font() -> str | None:
+    """The first font with Chinese letters that is installed."""
+    from matplotlib.font_manager import fontManager  # noqa: PLC0415
+
+    fonts = {font.name: font for font in fontManager.ttflist}
+    name = next((name for name in _CHINESE if name in fonts), None)
+    if name and not any(
+        font.name == name and font.weight == _NORMAL for font in fontManager.ttflist
+    ):
+        # Else matplotlib warns that it takes another weight.
+        fontManager.ttflist.append(replace(fonts[name], weight=_NORMAL))
+    return name

@@ -1,0 +1,226 @@
+"""Plots of experiments and tunings; each returns matplotlib's axes."""
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.axes import colours, cut, drawable, finished, new_axes
+from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext.evaluation.measures import measure_queries
+from llama_retrieval_ext.evaluation.tuning import Tuning
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DEPTHS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+_COLUMNS: Final = 28
+
+
+def plot_recall(experiment: Experiment, *, axes: "Axes | None" = None) -> "Axes":
+    """Draw the recall of each retriever among its first hits: how deep one has to look.
+
+    Args:
+        experiment: One that has run.
+        axes: Where to draw; None for a new figure.
+
+    Raises:
+        ConfigurationError: The experiment has not run.
+        MissingDependencyError: The extra ``notebook`` or ``eval`` is not installed.
+
+    Examples:
+        >>> from llama_retrieval_ext.evaluation import Judgements
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> judged = Judgements({"q1": "leave"}, {"q1": {"a": 1, "b": 1}})
+        >>> found = {"fake": FakeRetriever([("a", 1.0), ("b", 0.5)])}
+        >>> axes = plot_recall(Experiment(found, judged, measures=["RR"]).run(progress=False))
+        >>> list(map(float, axes.lines[0].get_ydata()))
+        [0.5, 1.0]
+
+    """
+    judged, runs = experiment.judgements, dict[str, dict[str, dict[str, float]]]()
+    for name in experiment.retrievers:
+        answers = {answer.query_id: answer.hits for answer in experiment.answers(name)}
+        runs[name] = {
+            query_id: judged.run_of(query_id, [hit.names for hit in hits])
+            for query_id, hits in answers.items()
+        }
+    longest = max(len(ranking) for run in runs.values() for ranking in run.values())
+    depths = sorted({*(each for each in _DEPTHS if each < longest), max(longest, 1)})
+    axes = new_axes(axes)
+    for (name, run), (colour, marker) in zip(runs.items(), colours(runs).values(), strict=True):
+        measured = measure_queries([f"R@{each}" for each in depths], judged.relevant, run)
+        means = [fmean(measured[f"R@{each}"].values()) for each in depths]
+        axes.plot(depths, means, color=colour, marker=marker, label=drawable([name])[0])
+    axes.set_xscale("log")
+    axes.set_xticks(depths, list(map(str, depths)))
+    axes.minorticks_off()
+    axes.set_ylim(0.0, 1.03)
+    axes.legend(frameon=False)
+    return finished(axes, title=_questions(experiment), x="hits looked at", y="recall")
+
+
+def plot_latency(
+    experiment: Experiment,
+    *,
+    measure: str | None = None,
+    percentile: int = 50,
+    axes: "Axes | None" = None,
+) -> "Axes":
+    """Draw the quality of each retriever against its time, and the line of those worth a choice.
+
+    A retriever below the line is beaten by one that is at least as good and as fast.
+
+    Args:
+        experiment: One that has run.
+        measure: One of its measures; None for the first.
+        percentile: Of the times of the answers: 50 or 95.
+        axes: Where to draw; None for a new figure.
+
+    Raises:
+        ConfigurationError: The experiment has not run, or has no such measure or percentile.
+        MissingDependencyError: The extra ``notebook`` is not installed.
+
+    Examples:
+        >>> from llama_retrieval_ext.evaluation import Judgements
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> judged, found = Judgements({"q1": "leave"}, {"q1": {"a": 1}}), FakeRetriever([("a", 1)])
+        >>> axes = plot_latency(Experiment([found], judged, measures=["RR"]).run(progress=False))
+        >>> axes.get_ylabel()
+        'RR'
+
+    """
+    name, column = measure or experiment.measures[0], f"p{percentile}_ms"
+    table = experiment.results
+    if name not in experiment.measures or column not in table:
+        raise ConfigurationError(
+            f"the experiment has no {name!r} at percentile {percentile}; its measures are "
+            f"{', '.join(experiment.measures)}, and the percentiles 50 and 95"
+        )
+    axes = new_axes(axes)
+    points = list(zip(table[column], table[name], table["retriever"], strict=True))
+    drawn = colours(table["retriever"])
+    for number, (ms, quality, retriever) in enumerate(sorted(points)):
+        colour, marker = drawn[retriever]
+        axes.scatter([ms], [quality], color=colour, marker=marker, s=60, zorder=3, label=retriever)
+        label = cut(retriever, _COLUMNS)
+        axes.annotate(
+            label, (ms, quality), (6, -13 if number % 2 else 6), textcoords="offset points"
+        )
+    front = _front((ms, quality) for ms, quality, _ in points)
+    times, values = zip(*front, strict=True)
+    axes.plot(times, values, drawstyle="steps-post", color="#888888", linestyle="--", zorder=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}" if times[-1] < 10 * times[0] else "")
+    axes.margins(0.18)
+    title = _questions(experiment)
+    return finished(axes, title=title, x=f"milliseconds (percentile {percentile})", y=name)
+
+
+def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = None) -> "Axes":
+    """Draw what `tune` measured: the measure by the weight of a leg, a line a fusion.
+
+    The default has a ring, and its fusion a band of one standard error; a star is what was chosen
+    instead. Of more than two legs, the best of the others' weights is drawn. Of a graph walk, it is
+    the measure by damping.
+
+    Args:
+        tuning: One that measured something.
+        leg: The leg whose weight is the horizontal axis; None for the first.
+        axes: Where to draw; None for a new figure.
+
+    Raises:
+        ConfigurationError: Nothing was measured, or there is no such leg.
+        MissingDependencyError: The extra ``notebook`` is not installed.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF, BM25Retriever
+        >>> from llama_retrieval_ext.evaluation import Judgements, Level, tune
+        >>> from llama_retrieval_ext.testing.corpus import sample_nodes
+        >>> legs = BM25Retriever(sample_nodes()) | BM25Retriever(sample_nodes()[:3])
+        >>> questions = {f"q{n}": "annual leave" for n in range(20)}
+        >>> relevant = {each: {sample_nodes()[0].node_id: 1} for each in questions}
+        >>> judged = Judgements(questions, relevant, Level.NODE)
+        >>> plot_sweep(tune(legs >> RRF(), judged, progress=False)).get_ylabel()
+        'nDCG@10'
+
+    """
+    if not tuning.sweep:
+        raise ConfigurationError(f"tune measured nothing: {tuning.verdict}")
+    default = tuning.sweep[0]
+    weights = [each for each in default if each.startswith("weight of ")]
+    column = weights[0] if weights else "damping"
+    if leg is not None:
+        column = f"weight of {leg}"
+    if column not in default:
+        legs = ", ".join(each.removeprefix("weight of ") for each in weights)
+        raise ConfigurationError(f"there is no leg {leg!r} with a weight; the legs are {legs}")
+    axes = new_axes(axes, width=7.6, height=4.0)
+    lines = _swept(tuning, column)
+    for (formula, line), (colour, marker) in zip(
+        lines.items(), colours(lines).values(), strict=False
+    ):
+        values, means, errors = zip(*line, strict=True)
+        axes.plot(values, means, color=colour, marker=marker, label=_short(formula), markersize=4)
+        if formula == str(default["fusion"]):
+            low, high = np.subtract(means, errors), np.add(means, errors)
+            axes.fill_between(values, low, high, color=colour, alpha=0.12, linewidth=0)
+    for row, marker, label in ((default, "o", "default"), (_chosen(tuning), "*", "chosen")):
+        if row is not None:
+            x, y = _number(row[column]), _number(row[tuning.measure])
+            dot = axes.scatter([x], [y], s=170, marker=marker, label=label, zorder=4)
+            dot.set(facecolors="none", edgecolors="black")
+    axes.legend(frameon=False, fontsize="small")
+    title = f"{len(tuning.judgements)} questions ({tuning.judgements.origin})"
+    return finished(axes, title=title, x=column, y=tuning.measure)
+
+
+def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats in both, by time."""
+    front: list[tuple[float, float]] = []
+    for ms, quality in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or quality > front[-1][1]:
+            front.append((ms, quality))
+    return front
+
+
+def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, float]]]:
+    """By fusion: value, mean and standard error, where all else is as the default has it."""
+    default = tuning.sweep[0]
+    others = {"depth", "mmr_lambda", "damping"} - {column}
+    rows = [
+        row for row in tuning.sweep if all(row.get(each) == default.get(each) for each in others)
+    ]
+    lines: dict[str, dict[float, tuple[float, float, float]]] = {}
+    for row in sorted(rows, key=lambda row: _number(row[tuning.measure])):
+        at, mean = _number(row[column]), _number(row[tuning.measure])
+        point = (at, mean, _number(row["standard_error"]))
+        lines.setdefault(str(row["fusion"]), {})[at] = point  # the best comes last
+    names = sorted(lines, key=lambda name: name == str(default["fusion"]))  # drawn above the rest
+    return {name: sorted(lines[name].values()) for name in names}
+
+
+def _chosen(tuning: Tuning) -> Mapping[str, object] | None:
+    """The row that was chosen in the stead of the default's; None where none was."""
+    changed = {each.after for each in tuning.choices if each.after != each.before}
+    for row in tuning.sweep:
+        named = [(k.removeprefix("weight of "), v) for k, v in row.items() if "weight of " in k]
+        weights = ", ".join(f"{leg} {_number(weight):.2g}" for leg, weight in named)
+        if {f"{row['fusion']} with {weights}", str(row["damping"])} & changed:
+            return row
+    return None
+
+
+def _short(formula: str) -> str:
+    return cut(formula.replace("Normalisation.", "").replace("normalise=", ""), 48)
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+def _questions(experiment: Experiment) -> str:
+    return f"{len(experiment.judgements)} questions ({experiment.judgements.origin})"
