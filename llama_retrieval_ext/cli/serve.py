@@ -1,12 +1,15 @@
 """`llama-retrieval serve` and `mcp`: a knowledge base for other programs."""
 
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
 
 if TYPE_CHECKING:
+    from llama_index.core.llms import LLM
+
     from llama_retrieval_ext.serve import ApiKeys
 
 Host = Annotated[str, typer.Option(help="The address to listen at; others need --keys.")]
@@ -21,7 +24,29 @@ Keys = Annotated[
     ),
 ]
 Concurrency = Annotated[int, typer.Option(min=1, help="Requests that are worked on at once.")]
+LLMUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--llm-url",
+        metavar="URL",
+        help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for answers, "
+        "replies, insights and reports; left out, those answer 501.",
+    ),
+]
+LLMModel = Annotated[
+    str | None, typer.Option("--llm-model", metavar="NAME", help="The model at --llm-url.")
+]
+LLMKeyEnv = Annotated[
+    str | None,
+    typer.Option("--llm-key-env", metavar="NAME", help="The variable that has the key of the LLM."),
+]
+LLMContext = Annotated[
+    int, typer.Option("--llm-context", min=1024, help="Tokens of prompt and answer together.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Most seconds for a request.")]
+
+_OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
+_NO_KEY: Final = "none"  # the client wants one, also for servers that want none
 
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters
@@ -40,6 +65,10 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     max_body: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 8_000_000,
     concurrency: Concurrency = 32,
     timeout: Timeout = 30.0,
+    llm_url: LLMUrl = None,
+    llm_model: LLMModel = None,
+    llm_key_env: LLMKeyEnv = None,
+    llm_context: LLMContext = 8192,
 ) -> None:
     """Serve a knowledge base over HTTP, with a page to search it.
 
@@ -52,8 +81,11 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
         max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
     )
     loaded = _keys(keys)
+    llm = _llm(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
     with place.open(must_exist=not create, needs_scope=False) as opened:
-        serve_http(opened, host=host, port=port, keys=loaded, scope=place.scope, limits=limits)
+        serve_http(
+            opened, host=host, port=port, keys=loaded, scope=place.scope, limits=limits, llm=llm
+        )
 
 
 def mcp(  # noqa: PLR0913 - a command's options are its parameters
@@ -101,3 +133,35 @@ def _keys(source: str | None) -> "ApiKeys | None":
     from llama_retrieval_ext.serve import ApiKeys  # noqa: PLC0415 - LlamaIndex
 
     return None if source is None else ApiKeys.load(source)
+
+
+def _llm(
+    url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
+) -> "LLM | None":
+    """The LLM that the options name; None where they name none."""
+    from llama_retrieval_ext.errors import (  # noqa: PLC0415 - as above
+        ConfigurationError,
+        MissingDependencyError,
+    )
+
+    if url is None and model is None and key_env is None:
+        return None
+    if not url or not model:
+        raise ConfigurationError(
+            "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+        )
+    key = _NO_KEY if key_env is None else os.environ.get(key_env)
+    if not key:
+        raise ConfigurationError(f"--llm-key-env names the variable {key_env!r}, which is unset")
+    try:
+        from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
+    return OpenAILike(
+        model=model,
+        api_base=url,
+        api_key=key,
+        is_chat_model=True,
+        context_window=context,
+        timeout=timeout_s,
+    )

@@ -9,9 +9,11 @@ from fastapi import FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
+from llama_index.core.llms import LLM
 from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
@@ -21,6 +23,7 @@ from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.page import search_page
 from llama_retrieval_ext.serve.search_routes import search_router
 from llama_retrieval_ext.serve.service import Service, as_json
+from llama_retrieval_ext.serve.service_routes import service_router
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json"})
 _SHOWN: Final = 5
@@ -28,13 +31,19 @@ _DESCRIPTION: Final = (
     f"Send an API key as `Authorization: Bearer KEY`, and, if you like, `{DEADLINE_HEADER}`, the "
     "seconds in which you need the answer. Errors are "
     '`{"error": {"type": "…", "message": "…"}}`: 401 for a missing or unknown key, 403 for what it '
-    "does not reach, 413 and 422 for a request that is too large or wrong, 503 with `Retry-After` "
-    "when too many wait, 504 when the deadline ran out."
+    "does not reach, 413 and 422 for a request that is too large or wrong, 501 for what needs an "
+    "LLM where there is none, 502 when the LLM fails, 503 with `Retry-After` when too many wait, "
+    "504 when the deadline ran out."
 )
 
 
 def build_app(
-    kb: KnowledgeBase, *, keys: ApiKeys | None, scope: Scope | None, limits: ServeLimits
+    kb: KnowledgeBase,
+    *,
+    keys: ApiKeys | None,
+    scope: Scope | None,
+    limits: ServeLimits,
+    llm: LLM | Caller | None,
 ) -> FastAPI:
     """Return the application; see `create_app`."""
     service = Service(kb, limits)
@@ -57,7 +66,8 @@ def build_app(
     app.add_exception_handler(HTTPException, _refused)
     # The guard has checked the key; this only says so in the documentation.
     key = Security(HTTPBearer(auto_error=False, description="An API key."))
-    for router in (search_router(service), document_router(service)):
+    routers = (search_router(service), document_router(service), service_router(service, llm=llm))
+    for router in routers:
         app.include_router(router, dependencies=[key])
     _add_open_routes(app, service)
     return app

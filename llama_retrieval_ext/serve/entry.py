@@ -12,7 +12,10 @@ from llama_retrieval_ext.serve.keys import ApiKeys
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from llama_index.core.llms import LLM
     from mcp.server.mcpserver import MCPServer
+
+    from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 
 
 @checked_call
@@ -22,18 +25,22 @@ def create_app(
     keys: ApiKeys | None = None,
     scope: Scope | None = None,
     limits: ServeLimits | None = None,
+    llm: "LLM | Caller | None" = None,
 ) -> "FastAPI":
     """Return a FastAPI application that serves a knowledge base.
 
-    It has ``/v1/search``, ``/v1/stream``, ``/v1/explain``, ``/v1/fields``, ``/v1/documents``,
-    ``/health``, ``/ready``, ``/openapi.json``, and a page for people at ``/``. When it stops, it
-    takes no more writes and waits for those that run; it does not close the knowledge base.
+    It has ``/v1/search``, ``/v1/stream``, ``/v1/explain``, ``/v1/fields``, ``/v1/documents``, the
+    services of `llama_retrieval_ext.services` at ``/v1/services/``, ``/health``, ``/ready``,
+    ``/openapi.json``, and a page for people at ``/``. When it stops, it takes no more writes and
+    waits for those that run; it does not close the knowledge base.
 
     Args:
         kb: What is served.
         keys: Who may use it, and what each sees; None to answer processes of this machine only.
         scope: Bounds every request; None for no bound.
         limits: What is bounded besides; None for the defaults of `ServeLimits`.
+        llm: Writes answers, replies, insights and reports: any LlamaIndex LLM, or a function from
+            prompt to text, sync or async. None if these routes shall answer 501.
 
     Raises:
         MissingDependencyError: The extra ``serve`` is not installed.
@@ -43,8 +50,8 @@ def create_app(
         >>> from llama_index.core import MockEmbedding
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     app = create_app(kb)
-        >>> sorted(app.openapi()["paths"])[-3:]
-        ['/v1/fields', '/v1/search', '/v1/stream']
+        >>> sorted(path for path in app.openapi()["paths"] if path.startswith("/v1/s"))[:2]
+        ['/v1/search', '/v1/services/ask']
 
     """
     try:
@@ -53,11 +60,11 @@ def create_app(
         raise _missing(error, "serving over HTTP", "serve") from error
     if keys is not None:
         keys = keys.within(scope)  # now, not with the first request
-    return build_app(kb, keys=keys, scope=scope, limits=limits or ServeLimits())
+    return build_app(kb, keys=keys, scope=scope, limits=limits or ServeLimits(), llm=llm)
 
 
 @checked_call
-def serve_http(
+def serve_http(  # noqa: PLR0913 - what a server is
     kb: KnowledgeBase,
     *,
     host: str = "127.0.0.1",
@@ -65,6 +72,7 @@ def serve_http(
     keys: ApiKeys | None = None,
     scope: Scope | None = None,
     limits: ServeLimits | None = None,
+    llm: "LLM | Caller | None" = None,
 ) -> None:
     """Serve a knowledge base over HTTP, until SIGTERM or Ctrl+C.
 
@@ -78,13 +86,14 @@ def serve_http(
         keys: As for `create_app`.
         scope: As for `create_app`.
         limits: As for `create_app`.
+        llm: As for `create_app`.
 
     Raises:
         ConfigurationError: Without keys, the address is not a loopback address.
         MissingDependencyError: The extra ``serve`` is not installed.
         SystemExit: After SIGTERM.
     """
-    app = create_app(kb, keys=keys, scope=scope, limits=limits)
+    app = create_app(kb, keys=keys, scope=scope, limits=limits, llm=llm)
     from llama_retrieval_ext.serve.server import check_host, run_server  # noqa: PLC0415 - an extra
 
     check_host(host, keys)

@@ -6,6 +6,7 @@ from llama_retrieval_ext.errors import (
     CircuitOpenError,
     ConfigurationError,
     DeadlineExceededError,
+    GenerationError,
     RetrievalExtError,
     ScopeError,
     ScopeRequiredError,
@@ -62,6 +63,7 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
     (StoreClosedError, _RETRY, "unavailable", "the server is stopping"),
     (CircuitOpenError, _RETRY, "unavailable", "a part that failed often is paused"),
     (TooFewLegsError, _RETRY, "unavailable", "too many parts of the search failed"),
+    (GenerationError, 502, "generation_failed", "the language model gave no usable answer"),
     (UnsupportedFilterError, 422, "unsupported_filter", None),
     (UnsupportedModeError, 422, "unsupported_mode", None),
     (ConfigurationError, 422, "bad_request", None),
@@ -83,6 +85,17 @@ def http_error_of(error: Exception) -> HttpError:
         if isinstance(error, kind):
             return HttpError(status, name, str(error) if message is None else message)
     return HttpError(500, "internal", "the request failed; the log has its id")
+
+
+def kind_of(reason: str) -> str:
+    """Return the first part of a reason, which is a kind or a name: the rest may name servers.
+
+    Examples:
+        >>> kind_of("APIConnectionError: http://10.0.0.7:8000 does not answer")
+        'APIConnectionError'
+
+    """
+    return reason.partition(":")[0]
 
 
 def raised_at(error: Exception) -> str:

@@ -1,19 +1,18 @@
 """Routes that search: the answer, the answer as it comes, and why."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
 from fastapi import APIRouter, Response
-from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic_core import to_json
+from fastapi.responses import HTMLResponse
 
 from llama_retrieval_ext.display.explanation import explanation_html
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query
 from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.serve.events import Events, event_stream, events_example
 from llama_retrieval_ext.serve.guard import RequestContext
-from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
+from llama_retrieval_ext.serve.http_errors import kind_of
 from llama_retrieval_ext.serve.requests import SearchRequest
 from llama_retrieval_ext.serve.service import (
     Context,
@@ -67,16 +66,15 @@ def search_router(service: Service) -> APIRouter:
     @router.post(
         "/stream",
         responses={
-            200: {
-                "description": "Events `partial`, as the legs answer; then `result` or `error`.",
-                "content": {"text/event-stream": {"example": _EVENTS}},
-            }
+            200: events_example(
+                "Events `partial`, as the legs answer; then `result` or `error`.", _EVENTS
+            )
         },
     )
     async def stream(body: SearchRequest, context: Context) -> Response:
         """Return the ranking after each leg, as server-sent events, and last the whole answer."""
         retriever, query = _prepare(service, body, context)
-        return StreamingResponse(_events(retriever, query, context), media_type="text/event-stream")
+        return event_stream(_events(retriever, query, context), context)
 
     @router.post(
         "/explain",
@@ -107,9 +105,7 @@ def _prepare(
     service: Service, body: SearchRequest, context: RequestContext
 ) -> tuple[Retriever, Query]:
     """The retriever and the query of a request; what is wrong with it is raised here."""
-    if body.top_k > service.limits.max_top_k:
-        message = f"top_k is {body.top_k}; this server gives at most {service.limits.max_top_k}"
-        raise HttpError(422, "too_many", message)
+    service.check_top_k(body.top_k)
     query = Query(
         body.query,
         filters=None if body.filters is None else body.filters.to_filters(),
@@ -136,35 +132,20 @@ def _redacted(result: R) -> R:
     pending = [] if result.trace is None else [result.trace]
     while pending:
         step = pending.pop()
-        step.error = step.error and _kind(step.error)
+        step.error = step.error and kind_of(step.error)
         pending += step.children
     return replace(
-        result, degraded=tuple(replace(each, reason=_kind(each.reason)) for each in result.degraded)
+        result,
+        degraded=tuple(replace(each, reason=kind_of(each.reason)) for each in result.degraded),
     )
 
 
-def _kind(error: str) -> str:
-    return error.partition(":")[0]
-
-
-async def _events(
-    retriever: Retriever, query: Query, context: RequestContext
-) -> AsyncIterator[bytes]:
-    try:
-        async for result in retriever.astream(query):
-            # Only the whole answer has a trace.
-            if result.trace is None:
-                hits = [hit.to_dict() for hit in result.hits]
-                yield _event("partial", {"query": result.query, "hits": hits})
-            else:
-                _note(context, result)
-                yield _event("result", _answer(_redacted(result)))
-    except Exception as error:  # noqa: BLE001 - the status is sent: the error is an event
-        failure = http_error_of(error)
-        context.notes |= {"stream_status": failure.status, "error": type(error).__name__}
-        yield _event("error", failure.to_dict())
-
-
-def _event(name: str, value: object) -> bytes:
-    data = to_json(value, inf_nan_mode="null", fallback=str)
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+async def _events(retriever: Retriever, query: Query, context: RequestContext) -> Events:
+    async for result in retriever.astream(query):
+        # Only the whole answer has a trace.
+        if result.trace is None:
+            hits = [hit.to_dict() for hit in result.hits]
+            yield "partial", {"query": result.query, "hits": hits}
+        else:
+            _note(context, result)
+            yield "result", _answer(_redacted(result))

@@ -43,6 +43,12 @@ class Service:
     _is_stopping: bool = False
     _ready: tuple[float, bool] = (0.0, False)
 
+    def check_top_k(self, top_k: int) -> None:
+        """Raise HttpError if a request wants more than the server gives."""
+        if top_k > self.limits.max_top_k:
+            message = f"top_k is {top_k}; this server gives at most {self.limits.max_top_k}"
+            raise HttpError(422, "too_many", message)
+
     async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
         """Return what a function reads, in a thread and within the deadline."""
         return await asyncio.wait_for(asyncio.to_thread(function), context.left_s)

@@ -1,0 +1,200 @@
+"""Routes for the services: documents, replies, weekly reports, knowledge."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Literal, NoReturn
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import HTMLResponse
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.serve import service_examples as examples
+from llama_retrieval_ext.serve import service_requests as sent
+from llama_retrieval_ext.serve.events import Events, event_stream, events_example
+from llama_retrieval_ext.serve.guard import RequestContext
+from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
+from llama_retrieval_ext.serve.service import Context, Service, as_json, body_scope, json_example
+from llama_retrieval_ext.services import (
+    KnowledgeService,
+    MimicService,
+    ReportService,
+    SearchService,
+)
+from llama_retrieval_ext.trace import Degradation
+
+_NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"
+
+
+def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
+    """Return the routes over the services; those that write text answer 501 without an LLM.
+
+    Args:
+        service: What routes share.
+        llm: Writes answers, replies, insights and reports.
+    """
+    router = APIRouter(prefix="/v1/services", tags=["services"])
+    # Those that write; their services are made with an LLM, which without one is not reached.
+    refused = [Depends(_refuse)] if llm is None else []
+    writing = APIRouter(dependencies=refused, responses=examples.LLM_FAILURES)
+    factory = CapabilityFactory.of(service.kb, llm=_refuse if llm is None else llm)
+    _add_search(router, service, SearchService.of(factory))
+    _add_mimic(writing, MimicService.of(factory))
+    _add_reports(router, writing, service, ReportService.of(factory))
+    knowledge = KnowledgeService.of(factory)
+    _add_found(router, service, knowledge)
+    _add_written(writing, service, knowledge)
+    router.include_router(writing)
+    return router
+
+
+async def _refuse() -> NoReturn:
+    raise HttpError(501, "no_llm", _NO_LLM)
+
+
+def _add_search(router: APIRouter, service: Service, searches: SearchService) -> None:
+    @router.post("/documents", responses={200: json_example(examples.DOCUMENTS)})
+    async def documents(body: sent.DocumentsRequest, context: Context) -> Response:
+        """Return whole documents for a query, each once, by their best passage."""
+        service.check_top_k(body.top_k)
+        query = _query(body, context)
+        search = searches.asearch(query, body.top_k, scope=query.scope)
+        found = await asyncio.wait_for(search, context.left_s)
+        context.notes |= {"documents": len(found)}
+        return as_json({"documents": [each.to_dict() for each in found]})
+
+
+def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
+    @router.post("/mimic", responses={200: json_example(examples.REPLY)})
+    async def reply(body: sent.MimicRequest, context: Context) -> Response:
+        """Return a reply in the style of what a person wrote."""
+        query = _query(body, context)
+        text = await mimic.agenerate_response(
+            query,
+            body.temperature,
+            body.use_history,
+            user_id=body.user_id,
+            conversation_id=body.conversation_id,
+            scope=query.scope,
+        )
+        read = [each.to_dict() for each in text.examples]
+        degraded = _without_messages(text.degraded)
+        return as_json({"text": text.text, "examples": read, "degraded": degraded})
+
+
+def _add_reports(
+    router: APIRouter, writing: APIRouter, service: Service, reports: ReportService
+) -> None:
+    @router.post("/work-logs", responses={200: json_example(examples.WORK_LOG)})
+    async def work_log(body: sent.WorkLogRequest, context: Context) -> Response:
+        """Store what somebody did, for weekly reports; the key must be one that may write."""
+        scope = body_scope(context, body.scope)
+        log = await service.write(
+            context,
+            lambda: reports.add_work_log(
+                body.user_id, body.text, timestamp=body.timestamp, scope=scope
+            ),
+        )
+        facts = {"id": log.id, "user_id": body.user_id, "text": log.text}
+        return as_json({**facts, "timestamp": log.timestamp.isoformat()})
+
+    formats = {"application/json": {"example": examples.REPORT}, "text/markdown": {}}
+
+    @writing.post("/weekly-report", responses={200: {"content": {**formats, "text/html": {}}}})
+    async def weekly_report(
+        body: sent.WeeklyReportRequest,
+        context: Context,
+        view: Literal["json", "markdown", "html"] = "json",
+    ) -> Response:
+        """Return what somebody did in a week, from the work logs, as JSON, Markdown or HTML."""
+        report = await reports.agenerate_weekly_report(
+            body.user_id,
+            body.start_date,
+            body.end_date,
+            body.style,
+            scope=body_scope(context, body.scope),
+            timeout_s=context.left_s,
+        )
+        report = report.model_copy(update={"degraded": [kind_of(each) for each in report.degraded]})
+        context.notes |= {"work_logs": len(report.work_logs), "degraded": len(report.degraded)}
+        if view == "html":
+            return HTMLResponse(report.to_html())
+        if view == "markdown":
+            return Response(report.to_markdown(), media_type="text/markdown")
+        return as_json(report.to_dict())
+
+
+def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
+    @router.post("/related", responses={200: json_example(examples.RELATED)})
+    async def related(body: sent.RelatedRequest, context: Context) -> Response:
+        """Return what has to do with a subject, nearest first."""
+        service.check_top_k(body.top_k)
+        query = _query(body, context)
+        entities = await knowledge.arelated_entities(
+            query, top_k=body.top_k, max_hops=body.max_hops, scope=query.scope
+        )
+        return as_json({"entities": [each.to_dict() for each in entities]})
+
+    @router.post("/timeline", responses={200: json_example(examples.TIMELINE)})
+    async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
+        """Return what dated passages and memories say about a topic, oldest first."""
+        service.check_top_k(body.top_k)
+        query = _query(body, context)
+        events = await knowledge.atimeline(
+            query, start=body.start, end=body.end, top_k=body.top_k, scope=query.scope
+        )
+        return as_json({"events": [each.to_dict() for each in events]})
+
+
+def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
+    @router.post("/ask", responses={200: json_example(examples.ANSWER)})
+    async def ask(body: sent.AskRequest, context: Context) -> Response:
+        """Return the answer to a question, with citations that are checked."""
+        query = _query(body, context)
+        return as_json(_answer(await knowledge.aask(query, scope=query.scope), context))
+
+    described = "Events `partial` with the answer so far; then `result` or `error`."
+
+    @router.post("/ask/stream", responses={200: events_example(described, examples.EVENTS)})
+    async def ask_stream(body: sent.AskRequest, context: Context) -> Response:
+        """Return the answer as it is written, as server-sent events, and last with citations."""
+        events = _written(knowledge.rag_generator, _query(body, context), context)
+        return event_stream(events, context)
+
+    @router.post("/insights", responses={200: json_example(examples.INSIGHTS)})
+    async def insights(body: sent.InsightsRequest, context: Context) -> Response:
+        """Return insights about a topic, each with the ids of its passages."""
+        service.check_top_k(body.top_k)
+        query = _query(body, context)
+        report = await knowledge.ainsights(query, top_k=body.top_k, scope=query.scope)
+        found = report.model_dump(mode="json")
+        return as_json({**found, "degraded": [kind_of(each) for each in report.degraded]})
+
+
+async def _written(rag: RAGGenerator, query: Query, context: RequestContext) -> Events:
+    answer = None
+    async for answer in rag.astream(query):
+        yield "partial", {"answer": answer.text}
+    if answer is not None:
+        yield "result", _answer(answer, context)
+
+
+def _query(body: sent.AskRequest, context: RequestContext) -> Query:
+    return Query(
+        body.query,
+        filters=None if body.filters is None else body.filters.to_filters(),
+        scope=body_scope(context, body.scope),
+        timeout_s=context.left_s,
+    )
+
+
+def _answer(answer: RAGAnswer, context: RequestContext) -> dict[str, object]:
+    context.notes |= {"citations": len(answer.citations), "degraded": len(answer.degraded)}
+    return {**answer.to_dict(), "degraded": _without_messages(answer.degraded)}
+
+
+def _without_messages(degraded: Sequence[Degradation]) -> list[dict[str, str]]:
+    return [{"where": each.where, "reason": kind_of(each.reason)} for each in degraded]

@@ -1,0 +1,224 @@
+"""The services over HTTP: what they answer, to whom, and what without an LLM."""
+
+import sys
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from llama_retrieval_ext import serve
+from llama_retrieval_ext.cli import main
+from llama_retrieval_ext.testing import ScriptedLLM
+from tests.cases import each_case
+from tests.serve.conftest import Connect, bearer
+from tests.serve.test_http import events_of
+from tests.servers.openai import Failure, FakeOpenAI
+
+FINDINGS = '{"findings": [{"metric": "challenges", "text": "Late <b>crane</b>.", "sources": [1]}]}'
+INSIGHTS = '{"insights": [{"title": "Rest", "explanation": "So.", "evidence": [1]}]}'
+SERVE = ["serve", "--kb", "embedded::memory:", "--create"]
+LLM = ["--llm-url", "http://127.0.0.1:1/v1", "--llm-model", "m"]
+WEEK = {"user_id": "ann", "start_date": "2026-05-04", "end_date": "2026-05-10"}
+LOG = {"user_id": "ann", "timestamp": "2026-05-05T09:00:00Z"}
+FOUND: dict[str, dict[str, Any]] = {
+    "documents": {"query": "annual leave"},
+    "related": {"query": "leave"},
+    "timeline": {"query": "leave"},
+    "work-logs": {**LOG, "text": "New."},
+}
+WRITTEN: dict[str, dict[str, Any]] = {
+    "ask": {"query": "How much annual leave?"},
+    "ask/stream": {"query": "How much annual leave?"},
+    "insights": {"query": "annual leave"},
+    "mimic": {"query": "annual leave"},
+    "weekly-report": WEEK,
+}
+
+
+def said(prompt: str) -> str:
+    """An answer that shows which tenants the model could read of."""
+    seen = "+".join(tenant for tenant in ("acme", "globex") if tenant in prompt)
+    if "overview of a weekly report" in prompt:
+        return f"The crane was late [1]. {seen}"
+    if "insights" in prompt:
+        return INSIGHTS.replace("Rest", f"Rest {seen}")
+    return FINDINGS if "findings" in prompt else f"It is 25 days [1]. {seen}"
+
+
+def post(client: TestClient, route: str, body: dict[str, Any], name: str = "acme") -> Any:
+    return client.post(f"/v1/services/{route}", json=body, headers=bearer(name))
+
+
+@pytest.fixture
+def client(connect: Connect) -> TestClient:
+    return connect(llm=ScriptedLLM(said))
+
+
+def test_each_service_answers_each_tenant_from_its_own_documents(
+    client: TestClient,
+) -> None:
+    for tenant, other in (("acme", "globex"), ("globex", "acme")):
+        log = {**LOG, "text": f"The crane of {tenant} was late."}
+        assert post(client, "work-logs", log, tenant).json()["user_id"] == "ann"
+        dated = {"documents": [{"id": "d", "text": f"Tower Crane at {tenant}.", "metadata": {}}]}
+        dated["documents"][0]["metadata"] = {"date": "2026-03-01"}
+        assert client.post("/v1/documents", json=dated, headers=bearer(tenant)).status_code == 200
+        answers = {
+            route: post(client, route, body, tenant)
+            for route, body in {**FOUND, **WRITTEN}.items()
+            if route != "work-logs"
+        }
+        for route, answer in answers.items():
+            assert answer.status_code == 200, (route, answer.text)
+            assert other not in answer.text, route
+        documents = answers["documents"].json()["documents"]
+        assert f"Annual leave at {tenant} in hr is 25 days." in {d["content"] for d in documents}
+        asked = answers["ask"].json()
+        assert asked["answer"] == f"It is 25 days [1]. {tenant}"
+        assert asked["citations"][0]["number"] == 1
+        assert tenant in asked["citations"][0]["text"]
+        events = events_of(answers["ask/stream"].text)
+        assert {name for name, _ in events[:-1]} == {"partial"}
+        assert events[-1] == ("result", asked)
+        assert answers["insights"].json()["insights"][0]["title"] == f"Rest {tenant}"
+        assert answers["mimic"].json()["text"].endswith(tenant)
+        report = answers["weekly-report"].json()
+        assert [each["text"] for each in report["work_logs"]] == [log["text"]]
+        assert report["sections"]["challenges"][0]["text"] == "Late <b>crane</b>."
+        happened = answers["timeline"].json()["events"]
+        assert [each["source"] for each in happened] == ["document", "memory"]
+
+
+def test_a_report_is_json_markdown_or_html(client: TestClient) -> None:
+    post(client, "work-logs", {**LOG, "text": "The crane was late."})
+    markdown = post(client, "weekly-report?view=markdown", WEEK)
+    assert markdown.headers["content-type"].startswith("text/markdown")
+    assert markdown.text.startswith("# Weekly report: ann, 2026-05-04 to 2026-05-10")
+    html = post(client, "weekly-report?view=html", WEEK)
+    assert html.headers["content-type"].startswith("text/html")
+    for page in (markdown.text, html.text):
+        assert "crane" in page
+        assert "<b>crane" not in page
+    assert post(client, "weekly-report?view=pdf", WEEK).status_code == 422
+
+
+def test_related_entities_are_found_within_what_the_filters_leave(client: TestClient) -> None:
+    text = "Ada Stone checked the Tower Crane at North Quay."
+    documents = {"documents": [{"id": "site", "text": text, "metadata": {"year": 2030}}]}
+    assert client.post("/v1/documents", json=documents).status_code == 200
+    filters = {"filters": [{"key": "year", "value": 2030}]}
+    found = post(client, "related", {"query": "Tower Crane", "filters": filters, "top_k": 2})
+    assert [each["name"] for each in found.json()["entities"]] == ["Ada Stone", "North Quay"]
+    assert found.json()["entities"][0]["passages"]
+
+
+def test_keys_and_limits_hold_for_each_route(client: TestClient) -> None:
+    for route, body in {**FOUND, **WRITTEN}.items():
+        path = f"/v1/services/{route}"
+        unknown = {"Authorization": "Bearer not-a-key-0123456789"}
+        assert client.post(path, json=body, headers=unknown).status_code == 401, route
+        beyond = post(client, route, {**body, "scope": {"tenant_id": "globex"}})
+        assert (beyond.status_code, beyond.json()["error"]["type"]) == (403, "out_of_scope"), route
+        assert post(client, route, {**body, "surprise": 1}).status_code == 422, route
+        late = client.post(path, json=body, headers={**bearer("acme"), "X-Deadline-S": "1e-9"})
+        assert late.status_code == 504, route
+        # The knowledge base requires a scope, and this key has none.
+        assert "scope_required" in post(client, route, body, "root").text, route
+    for route in ("documents", "related", "timeline", "insights"):
+        many = post(client, route, {"query": "leave", "top_k": 101})
+        assert (many.status_code, many.json()["error"]["type"]) == (422, "too_many")
+    assert post(client, "work-logs", FOUND["work-logs"], "reader").status_code == 403
+    backwards = {"query": "leave", "start": "2026-05-02", "end": "2026-05-01"}
+    for route, body in (
+        ("timeline", backwards),
+        ("weekly-report", {**WEEK, "end_date": "2026-05-01"}),
+    ):
+        refused = post(client, route, body)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (422, "bad_request")
+        assert "ends before it begins" in refused.text
+
+
+def test_without_an_llm_routes_that_need_none_answer(connect: Connect) -> None:
+    client = connect()
+    for route, body in FOUND.items():
+        assert post(client, route, body).status_code == 200, route
+    for route, body in WRITTEN.items():
+        refused = post(client, route, body)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (501, "no_llm"), route
+        assert "--llm-url" in refused.json()["error"]["message"]
+
+
+def test_what_fails_in_an_llm_is_not_passed_on(connect: Connect) -> None:
+    secret = RuntimeError("http://10.0.0.7 refused the key sk-1")
+    client = connect(llm=ScriptedLLM(lambda _: secret))
+    post(client, "work-logs", FOUND["work-logs"])
+    for route, body in WRITTEN.items():
+        answer = post(client, route, body)
+        assert answer.status_code == (200 if route == "ask/stream" else 502), (route, answer.text)
+        assert "generation_failed" in answer.text
+        assert "sk-1" not in answer.text
+    replies = iter([FINDINGS])
+    partly = connect(llm=ScriptedLLM(lambda _: next(replies, secret)))
+    report = post(partly, "weekly-report", WEEK)
+    assert report.json()["degraded"] == ["overview"]
+    late = connect(llm=ScriptedLLM(lambda _: (5.0, "late")))
+    headers = {**bearer("acme"), "X-Deadline-S": "0.3"}
+    answer = late.post("/v1/services/ask", json=WRITTEN["ask"], headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (504, "deadline_exceeded")
+
+
+def test_each_route_is_documented_with_examples_that_are_valid(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    described = {path.removeprefix("/v1/services/") for path in paths if "/services/" in path}
+    assert described == {*FOUND, *WRITTEN}
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for route in described:
+        operation = paths[f"/v1/services/{route}"]["post"]
+        answers = operation["responses"]["200"]["content"].values()
+        assert any("example" in answer for answer in answers), route
+        named = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        (example,) = schemas[named.rpartition("/")[2]]["examples"]
+        assert post(client, route, example).status_code == 200, route
+
+
+@each_case(
+    ("options", "message"),
+    [
+        (["--llm-url", "http://127.0.0.1:1/v1"], "both --llm-url URL and --llm-model NAME"),
+        (["--llm-key-env", "NO_SUCH"], "both --llm-url URL and --llm-model NAME"),
+        ([*LLM, "--llm-key-env", "NO_SUCH"], "the variable 'NO_SUCH', which is unset"),
+        ([*LLM, "--missing"], "pip install 'llama-index-llms-openai-like"),
+    ],
+)
+def test_an_llm_that_the_command_line_cannot_use_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    message: str,
+) -> None:
+    if "--missing" in options:
+        options = options[:-1]
+        monkeypatch.setitem(sys.modules, "llama_index.llms.openai_like", None)
+    with pytest.raises(SystemExit, match="1"):
+        main([*SERVE, *options])
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_an_llm_of_the_command_line_answers(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setenv("LLM_KEY", "sk-of-the-server")
+    monkeypatch.setattr(serve, "serve_http", lambda _, *, llm, **__: served.append(llm))
+    with FakeOpenAI(["It is 25 days [1].", Failure(401)]) as server:
+        options = ["--llm-url", server.url, "--llm-model", "m", "--llm-key-env", "LLM_KEY"]
+        with pytest.raises(SystemExit, match="0"):
+            main([*SERVE, *options])
+        (llm,) = served
+        client = connect(llm=llm)
+        answer = post(client, "ask", WRITTEN["ask"])
+        assert answer.json()["answer"] == "It is 25 days [1]."
+        assert "acme" in answer.json()["citations"][0]["text"]
+        assert not any("globex" in prompt for prompt in server.prompts)
+        assert post(client, "ask", WRITTEN["ask"]).status_code == 502
