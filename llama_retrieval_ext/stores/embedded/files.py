@@ -7,18 +7,21 @@ import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from llama_retrieval_ext.errors import (
+    ConfigurationError,
     StoreClosedError,
     StoreError,
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
+
+C = TypeVar("C", bound=StoreConfig)
 
 # The engine writes to memory-mapped files: where the disk is full that kills the process. So much
 # must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
@@ -134,11 +137,52 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
+Vectors: TypeAlias = Literal["float32", "float16", "int8"]
+IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """How a store directory is set up."""
+    """How a store directory is set up.
+
+    Attributes:
+        generation: Number of the current shard.
+        vectors: How embeddings are stored.
+        index: When an index is built.
+        indexed: How many nodes the current shard's index was built of.
+    """
 
     generation: int = 0
+    indexed: int = 0
+    vectors: Vectors = "float32"
+    index: IndexKind = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedParams:
+    """The ``store_params`` of the embedded engine; None for what is recorded."""
+
+    vectors: Vectors | None = None
+    index: IndexKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRequest(ConfigRequest):
+    """The config that an opener requests; ``index`` may be another each time."""
+
+    vectors: Vectors | None = None
+    index: IndexKind | None = None
+
+    def __post_init__(self) -> None:
+        ConfigRequest.__post_init__(self)  # super() does not work with slots
+        for name, kinds in (("vectors", Vectors), ("index", IndexKind)):
+            if (value := getattr(self, name)) not in (None, *get_args(kinds)):
+                raise ConfigurationError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
+
+    def resolve(self, recorded: C, where: object) -> C:
+        """Return the config of a store that is opened with this request."""
+        config = ConfigRequest.resolve(replace(self, index=None), recorded, where)
+        return config if self.index is None else replace(config, index=self.index)  # type: ignore[call-arg]  # an EmbeddedConfig
 
 
 def read_config(directory: Path) -> EmbeddedConfig | None:
