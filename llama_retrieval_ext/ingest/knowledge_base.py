@@ -1,6 +1,7 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
 import asyncio
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -9,7 +10,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.checks import check_seconds, checked_call, of_type
 from llama_retrieval_ext.embeddings.resolve import (
     embed_model_dimension,
     embed_model_name,
@@ -28,7 +29,9 @@ from llama_retrieval_ext.ingest.ledger import (
     KnowledgeBaseConfig,
     Ledger,
 )
+from llama_retrieval_ext.ingest.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.ingest.snapshot import Refresher, Snapshot
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
@@ -39,9 +42,18 @@ from llama_retrieval_ext.ingest.storage import (
 )
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+def _check_refresh(refresh_s: float | None, *, read_only: bool) -> None:
+    if refresh_s is None:
+        return
+    check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
+    if not read_only:
+        raise ConfigurationError("refresh_s is for read_only=True; leave it out")
 
 
 class KnowledgeBase(Browsable):
@@ -66,6 +78,9 @@ class KnowledgeBase(Browsable):
 
     """
 
+    _snapshot: Snapshot | None = None
+    _refresher: Refresher | None = None
+
     def __init__(self, *_: object, **__: object) -> None:
         raise ConfigurationError(
             "a knowledge base is opened, not constructed: write "
@@ -84,6 +99,12 @@ class KnowledgeBase(Browsable):
         if isinstance(self._backend, EngineBackend):
             self._backend.requires_scope = self.require_scope
 
+    def _read_from(self, snapshot: Snapshot | None, refresh_s: float | None) -> None:
+        self._snapshot = snapshot
+        if refresh_s is not None:
+            kept = weakref.proxy(self)
+            self._refresher = Refresher(lambda: kept.refresh(), refresh_s)
+
     @classmethod
     @checked_call
     def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
@@ -97,6 +118,8 @@ class KnowledgeBase(Browsable):
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
+        read_only: bool = False,
+        refresh_s: float | None = None,
     ) -> Self:
         """Open the knowledge base at a URL; create it if there is none.
 
@@ -130,6 +153,12 @@ class KnowledgeBase(Browsable):
                 object, the others when the collection is created, with the first document. Until
                 then they are remembered.
             must_exist: Whether to raise if there is none.
+            read_only: Whether to open a copy of ``embedded:DIRECTORY`` as it is now, in the
+                system's temporary folder, while another process may have it open and write. It must
+                exist, and may be on a read-only file system. The writer waits while files are
+                copied.
+            refresh_s: Seconds after which a copy is made anew if something was written since; None
+                for only when `refresh` is called.
 
         Raises:
             ConfigurationError: An argument cannot work, it was made with other settings, or it
@@ -152,7 +181,9 @@ class KnowledgeBase(Browsable):
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        storage = open_storage(url, setup)
+        _check_refresh(refresh_s, read_only=read_only)
+        snapshot = Snapshot(url) if read_only else None
+        storage = open_storage(url if snapshot is None else snapshot.url, setup)
         try:
             requested = KnowledgeBaseConfig(
                 embed_model_name(model),
@@ -164,10 +195,13 @@ class KnowledgeBase(Browsable):
             ledger = open_ledger(storage, requested, url)
         except BaseException:
             storage.close()
+            if snapshot is not None:
+                snapshot.close()
             raise
         parts = IngestionParts(splitter, model, writer_of(storage, ledger), ledger)
         kb = cls.__new__(cls)
         kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
+        kb._read_from(snapshot, refresh_s)  # noqa: SLF001 - of its own
         return kb
 
     @classmethod
@@ -246,6 +280,7 @@ class KnowledgeBase(Browsable):
             StoreUnavailableError: There is no room, no right to write, or another process keeps
                 writing the same documents; what was added before stays.
         """
+        self._check_writable()
         self._check(scope)
         metadata = {} if scope is None else scope.metadata()
         return Addition(self._parts, metadata).run(documents, show_progress=show_progress)
@@ -278,6 +313,7 @@ class KnowledgeBase(Browsable):
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         if not isinstance(source_or_id, str) or not source_or_id:
             raise ConfigurationError(
@@ -306,6 +342,7 @@ class KnowledgeBase(Browsable):
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         with self._storage.lock:
             return self._delete(self._contents.matching(filters, scope))
@@ -322,6 +359,7 @@ class KnowledgeBase(Browsable):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         with self._storage.lock:
             gone = self._delete(self._ledger.visible(scope))
@@ -342,16 +380,47 @@ class KnowledgeBase(Browsable):
         Raises:
             StoreUnavailableError: There is no room for the copy; nothing has changed.
         """
+        self._check_writable()
         self._check_open()
         return self._storage.compact()
+
+    def refresh(self) -> bool:
+        """Copy a knowledge base that was opened with ``read_only=True`` again, if it has changed.
+
+        Searches go on meanwhile; retrievers made before see the new copy, too.
+
+        Returns:
+            Whether something was written since the last copy.
+
+        Raises:
+            ConfigurationError: It was opened to write, and is always as it was last written.
+            StoreUnavailableError: It cannot be read, or there is no room for the copy.
+        """
+        store, ledger = self._storage.store, self._ledger
+        with self._storage.lock:
+            self._check_open()
+            if (
+                self._snapshot is None
+                or not isinstance(store, EmbeddedVectorStore)
+                or not isinstance(ledger, LocalLedger)
+            ):
+                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
+            changed = self._snapshot.refresh(store, ledger)
+            if changed:
+                self._parts.writer.settle()
+            return changed
 
     def close(self) -> None:
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
             if not self._is_closed:
                 self._is_closed = True
+                if self._refresher is not None:
+                    self._refresher.close()
                 self._ledger.close()
                 self._storage.close()
+                if self._snapshot is not None:
+                    self._snapshot.close()
 
     def __enter__(self) -> Self:
         return self
@@ -379,6 +448,12 @@ class KnowledgeBase(Browsable):
             raise ScopeRequiredError(
                 f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
                 "--tenant or --kb-id"
+            )
+
+    def _check_writable(self) -> None:
+        if self._snapshot is not None:
+            raise ConfigurationError(
+                f"{self.url} was opened with read_only=True; open it without to write"
             )
 
     def _check_open(self) -> None:

@@ -1,4 +1,6 @@
-"""A large embedded store: `bench_million.py [NODES [VECTORS [INDEX]]]`, by default 100000 float16 hnsw.
+"""A large embedded store: `bench_million.py [NODES [VECTORS [INDEX]]]`.
+
+By default 100000 float16 hnsw.
 
 Clustered embeddings of 384 dimensions, texts of 60 words, 1000 tenants. With 1000000 it takes some
 15 minutes and 8 GB of disk.

@@ -1,4 +1,6 @@
-"""Indexes a copy of a shard, in a process of its own: the engine holds Python's global lock meanwhile.
+"""Indexes a copy of a shard, in a process of its own.
+
+The engine holds Python's global lock meanwhile.
 
     python build_index.py FOLDER SETTINGS
 

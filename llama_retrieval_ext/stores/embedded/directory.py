@@ -21,10 +21,12 @@ from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.draft import Draft
 from llama_retrieval_ext.stores.embedded.files import (
     DRAFT,
+    FREEZE,
     LOCK,
     MANIFEST,
     DirectoryLock,
     EmbeddedConfig,
+    FreezingLock,
     bytes_on_disk,
     check_room,
     clear_errors,
@@ -69,7 +71,6 @@ class StoreDirectory:
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
         self.path = path
-        self.lock = RLock()
         self.drafting = RLock()
         self.inexact = False
         self._temporary = temporary
@@ -82,6 +83,8 @@ class StoreDirectory:
         self._shard: EdgeShard | None = None
         with clear_errors(path):
             self._guard = DirectoryLock(path)
+            self.lock = FreezingLock(path)
+            self.lock.__enter__()
             try:
                 recorded = read_config(path)
                 self.config = request.resolve(recorded or EmbeddedConfig(), path)
@@ -89,8 +92,10 @@ class StoreDirectory:
                     write_config(path, self.config)
                 self._shard = open_shard(path, self.config)
             except BaseException:
-                self._guard.release()
+                self._unlock()
                 raise
+            finally:
+                self.lock.__exit__()
 
     def adopt(self, request: ConfigRequest) -> None:
         """Apply the request of another opener, or raise if it does not fit."""
@@ -169,6 +174,25 @@ class StoreDirectory:
                 raise
             finally:
                 self._settle(old, new, after)
+
+    def load(self, source: Path) -> None:
+        """Continue with a copy of the shard of another directory, which nobody writes to meanwhile.
+
+        Readers go on; this directory's own shard is removed.
+        """
+        config = read_config(source) or EmbeddedConfig()
+        with self.lock, clear_errors(self.path):
+            old = self._usable()
+            self._abandon_draft()
+            after = replace(config, generation=self._next_config().generation)
+            if config.dimension is not None:
+                shutil.copytree(shard_folder(source, config), shard_folder(self.path, after))
+            write_config(self.path, after)
+            new = open_shard(self.path, after)  # removes the other one's files
+            self.config, self._shard = after, new
+            self.inexact, self._unflushed = False, 0
+            if old is not None:
+                old.close()
 
     def start_draft(self, *, min_free: int) -> Draft | None:
         """Copy the files of the shard while writers wait; None if there is none.
@@ -256,7 +280,7 @@ class StoreDirectory:
         with self.drafting, self.lock, clear_errors(self.path):
             self.reset()
             # While it is locked: afterwards these may be those of another process.
-            for name in (MANIFEST, DRAFT, LOCK):
+            for name in (MANIFEST, DRAFT, FREEZE, LOCK):
                 with suppress(PermissionError):  # Windows deletes no file that is open
                     (self.path / name).unlink(missing_ok=True)
             self.close()
@@ -280,9 +304,13 @@ class StoreDirectory:
             except Exception as error:
                 raise translate_error(error, self.path) from error
             finally:
-                self._guard.release()
+                self._unlock()
                 if self._temporary:
                     shutil.rmtree(self.path, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        self.lock.release()
+        self._guard.release()
 
     def _usable(self) -> EdgeShard | None:
         if self._closed:

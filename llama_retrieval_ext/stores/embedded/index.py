@@ -179,33 +179,30 @@ def build(directory: StoreDirectory, *, min_free: int) -> bool:
         draft = directory.start_draft(min_free=min_free)
         if draft is None:
             return False
-        new: EdgeShard | None = None
         try:
             _index_files(draft)
-            if draft.is_abandoned:
-                return False
-            new = EdgeShard.load(str(draft.folder))
-            draft.indexed = _indexed(new)
-            while len(draft.changes) > _FEW and not draft.is_abandoned:
-                copy = new
-                directory.read(
-                    lambda old: draft.bring_changes(old, copy, directory.lock),  # noqa: B023 - called at once
-                    empty=None,
-                )
-            if directory.finish_draft(draft, new):
-                new = None
-                return True
-            return False
+            return not draft.is_abandoned and _become_current(directory, draft)
         except Exception as error:
             if type(error) is Exception:  # the engine raises nothing but that
                 raise translate_error(error, directory.path) from error
             raise
         finally:
-            if draft.process is not None:
-                draft.process.kill()
-            if new is not None:
-                new.close()
             directory.discard_draft(draft)
+
+
+def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
+    """Continue with the indexed copy, once it has what was written meanwhile."""
+    new = EdgeShard.load(str(draft.folder))
+    is_current = False
+    try:
+        draft.indexed = _indexed(new)
+        while len(draft.changes) > _FEW and not draft.is_abandoned:
+            directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
+        is_current = directory.finish_draft(draft, new)
+    finally:
+        if not is_current:
+            new.close()
+    return is_current
 
 
 def _index_files(draft: Draft) -> None:
@@ -223,13 +220,16 @@ def _index_files(draft: Draft) -> None:
     }
     # -P: the folder of the program has modules of common names.
     program = [sys.executable, "-P", str(Path(build_index.__file__)), str(draft.folder)]
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603 - our own program
         [*program, json.dumps(settings)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         draft.process = process
         if draft.is_abandoned:
             process.kill()
-        _, errors = process.communicate()
+        try:
+            _, errors = process.communicate()
+        finally:
+            process.kill()
     draft.process = None
     if process.returncode and not draft.is_abandoned:
         raise StoreUnavailableError(

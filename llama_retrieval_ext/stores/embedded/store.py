@@ -97,7 +97,7 @@ class EmbeddedVectorStore(EngineStore):
     _searcher: EmbeddedSearch = PrivateAttr()
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what makes a store
         self,
         path: str | Path,
         *,
@@ -196,6 +196,10 @@ class EmbeddedVectorStore(EngineStore):
     def index_info(self) -> IndexInfo:
         """Return how embeddings are kept and searched."""
         return index_info(self._directory)
+
+    def load(self, directory: Path) -> None:
+        """Replace all by a copy of another store, which nobody writes to meanwhile."""
+        self._directory.load(directory)
 
     @property
     def is_shared(self) -> bool:
