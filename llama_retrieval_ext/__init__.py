@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.capabilities import *
+    from llama_retrieval_ext.config import *
     from llama_retrieval_ext.embeddings import *
     from llama_retrieval_ext.errors import *
+    from llama_retrieval_ext.evaluation import *
     from llama_retrieval_ext.execution import *
     from llama_retrieval_ext.graph import *
     from llama_retrieval_ext.ingest import *
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.query import Query, Scope
     from llama_retrieval_ext.results import Contribution, Hit, SearchResult
     from llama_retrieval_ext.retrievers import *
+    from llama_retrieval_ext.serve import *
     from llama_retrieval_ext.stages import *
     from llama_retrieval_ext.stores import *
     from llama_retrieval_ext.text import *
@@ -71,9 +75,13 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages",
         "llama_retrieval_ext.pipeline",
         "llama_retrieval_ext.execution",
+        "llama_retrieval_ext.evaluation",
         "llama_retrieval_ext.stores",
         "llama_retrieval_ext.graph",
         "llama_retrieval_ext.embeddings",
         "llama_retrieval_ext.text",
+        "llama_retrieval_ext.capabilities",
+        "llama_retrieval_ext.config",
+        "llama_retrieval_ext.serve",
     )
     __getattr__, __dir__ = lazy_names(__name__, _MODULES, more=_PACKAGES)

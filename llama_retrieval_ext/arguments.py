@@ -75,6 +75,17 @@ def record_call(
     }
 
 
+def record_argument(instance: RecordsArguments, name: str, value: object) -> None:
+    """Have the record of an object name another value for an argument that stands for the same.
+
+    Args:
+        instance: The object.
+        name: The parameter.
+        value: What to print and write for it, such as the URL of a store that is open already.
+    """
+    vars(instance)[_RECORD][name] = value
+
+
 def arguments_of(part: object) -> Mapping[str, object]:
     """Return the constructor arguments that differ from their defaults, in order of the signature.
 

@@ -4,6 +4,8 @@
 
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
+    │  ├─ ConfigFileError                       a configuration file that cannot be used
+    │  ├─ GraphRequiredError                    a knowledge base without the graph that it has
     │  ├─ InvalidFilterError                    a filter that cannot mean anything
     │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that do not fit
@@ -15,7 +17,8 @@
     ├─ ExecutionError
     │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
     │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
-    │  └─ TooFewLegsError                       fewer legs answered than must
+    │  ├─ TooFewLegsError                       fewer legs answered than must
+    │  └─ GenerationError                       an LLM failed where only it could answer
     ├─ StoreError
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
@@ -33,17 +36,20 @@
 Each leaf also inherits the built-in that callers expect, so ``except ValueError`` keeps working.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "ArgumentError",
     "CircuitOpenError",
     "CompositionError",
+    "ConfigFileError",
     "ConfigurationError",
     "DeadlineExceededError",
     "DimensionMismatchError",
     "DuplicateNodeError",
     "ExecutionError",
+    "GenerationError",
+    "GraphRequiredError",
     "IngestionError",
     "InvalidFilterError",
     "MissingDependencyError",
@@ -86,6 +92,32 @@ def _restored(
 
 class ConfigurationError(RetrievalExtError, ValueError):
     """An argument has a value that cannot work; the message says which would."""
+
+
+class ConfigFileError(ConfigurationError):
+    """A configuration file that cannot be used.
+
+    Attributes:
+        file: Its name; empty for a text.
+        problems: What is wrong, a line of text each: line, column, field, and what to write.
+    """
+
+    def __init__(self, file: str, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(f"{file or 'configuration'}, {each}" for each in problems))
+        self.file = file
+        self.problems = tuple(problems)
+
+
+class GraphRequiredError(ConfigurationError):
+    """A knowledge base has a graph, and is opened without it.
+
+    Attributes:
+        graph: The URL of the graph.
+    """
+
+    def __init__(self, message: str, graph: str) -> None:
+        super().__init__(message)
+        self.graph = graph
 
 
 class InvalidFilterError(ConfigurationError):
@@ -183,6 +215,10 @@ class TooFewLegsError(ExecutionError):
     def __init__(self, message: str, causes: Mapping[str, BaseException]) -> None:
         super().__init__(message)
         self.causes = dict(causes)
+
+
+class GenerationError(ExecutionError):
+    """A language model failed, was late, or gave no usable answer, and nothing can stand in."""
 
 
 class StoreError(RetrievalExtError):

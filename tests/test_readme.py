@@ -27,12 +27,15 @@ PAGES = [
     *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("README.md")),
 ]
 PACKAGES = (
+    "config",
     "embeddings",
     "display",
+    "evaluation",
     "execution",
     "ingest",
     "pipeline",
     "retrievers",
+    "serve",
     "stages",
     "stores",
     "testing",

@@ -7,18 +7,36 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
+from llama_retrieval_ext.cli.configuration import schema, validate
 from llama_retrieval_ext.cli.documents import delete, info, list_, show
+from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
 from llama_retrieval_ext.cli.ingest import ingest
 from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import search
+from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text: no boxes in a pipe or a log.
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (quickstart, ingest, search, list_, show, delete, info, copy, remove):
+for command in (
+    quickstart,
+    ingest,
+    search,
+    eval_,
+    list_,
+    show,
+    delete,
+    info,
+    copy,
+    remove,
+    schema,
+    validate,
+    serve,
+    mcp,
+):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (("graph", graph_app), ("rules", rules_app)):
     app.add_typer(group, name=name)

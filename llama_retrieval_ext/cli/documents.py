@@ -128,6 +128,7 @@ def info(
         "size": size,
         "requires a scope": "yes" if facts.require_scope else "no",
         "many tenants": "yes" if facts.many_tenants else "no",
+        **({"graph": facts.graph} if facts.graph else {}),
     }
     width = max(map(len, rows)) + 2
     for name, value in rows.items():

@@ -47,6 +47,14 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     embed_model: EmbedModel = "local",
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Make one with a graph, for search --mode graph: graph:DIRECTORY or "
+            "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
+        ),
+    ] = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
     require_scope: Annotated[
@@ -64,7 +72,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     files are in; 3 if some were left out because they could not be read or stored (--exclude those
     that need not be in); 1 if none is in; 130 if it was interrupted.
     """
-    place = Target(kb, embed_model, tenant, kb_id, require_scope)
+    place = Target(kb, embed_model, tenant, kb_id, require_scope, graph)
     if place.is_in_memory:
         raise ConfigurationError(
             f"{kb} would be gone when this command ends; write a folder, such as --kb "

@@ -34,6 +34,10 @@ def copy(
             help="Remove from the copy what the knowledge base does not have, or not any more.",
         ),
     ] = False,
+    graph: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The graph of the copy; needed if the source has one."),
+    ] = None,
 ) -> None:
     """Copy a knowledge base to another engine, without embedding anything again.
 
@@ -45,6 +49,7 @@ def copy(
         target,
         many_tenants=many_tenants or None,
         mirror=mirror,
+        graph=graph,
         show_progress=sys.stderr.isatty(),
     )
     say(str(report))

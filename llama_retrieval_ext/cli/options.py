@@ -49,6 +49,7 @@ class Target:
     tenant_id: str | None = None
     kb_id: str | None = None
     require_scope: bool = False
+    graph: str | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -79,12 +80,21 @@ class Target:
         """
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
-        opened = ext.KnowledgeBase.open(
-            self.url,
-            embed_model=ext.resolve_embed_model(self.embed_model),
-            require_scope=self.require_scope or None,
-            must_exist=must_exist,
-        )
+        model = ext.resolve_embed_model(self.embed_model)
+
+        def opened_with(graph: str | None) -> "ext.KnowledgeBase":
+            return ext.KnowledgeBase.open(
+                self.url,
+                embed_model=model,
+                require_scope=self.require_scope or None,
+                must_exist=must_exist,
+                graph=graph,
+            )
+
+        try:
+            opened = opened_with(self.graph)
+        except ext.GraphRequiredError as error:  # the one that was named when it was made
+            opened = opened_with(error.graph)
         if needs_scope and opened.require_scope and self.scope is None:
             opened.close()
             raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")

@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ class Mode(StrEnum):
     VECTOR = "vector"
     KEYWORD = "keyword"
     HYBRID = "hybrid"
+    GRAPH = "graph"
 
 
 Filters = Annotated[
@@ -45,7 +47,15 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     query: Annotated[str, typer.Argument(help="What to look for.", show_default=False)],
     *,
     kb: Url,
-    mode: Annotated[Mode, typer.Option(help="How to search.")] = Mode.HYBRID,
+    mode: Annotated[
+        Mode | None, typer.Option(help="How to search; hybrid unless given.", show_default=False)
+    ] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--pipeline", metavar="FILE", help="Search by this pipeline (see validate), not a mode."
+        ),
+    ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many hits to show.")] = 10,
     per_document: Annotated[
         int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
@@ -71,17 +81,19 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
 
     if not query.strip():
         raise ConfigurationError("the query is empty; write what to look for")
+    if mode is not None and pipeline is not None:
+        raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_options(filters or [])
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
-        retriever = opened.retriever(
-            mode.value,
-            top_k=top_k,
-            filters=narrowed,
-            scope=place.scope,
-            collapse=None if per_document is None else ext.Collapse(per_document),
-        )
-        result = retriever.explain(query) if explain else retriever.search(query)
+        collapse = None if per_document is None else ext.Collapse(per_document)
+        if pipeline is None:
+            kind = Mode.HYBRID if mode is None else mode
+            retriever: ext.Retriever = opened.retriever(kind.value, collapse=collapse)
+        else:
+            retriever = _from_file(pipeline, opened, collapse)
+        ask = retriever.explain if explain else retriever.search
+        result = ask(query, top_k=top_k, filters=narrowed, scope=place.scope)
         if as_json:
             answer = {"query": query, **result.to_dict()}
             say(json.dumps(answer, ensure_ascii=False, indent=2))
@@ -89,6 +101,20 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             _show(result, query, full=full, explain=explain)
         if narrowed is not None and not result.hits:
             _show_hints(opened, narrowed, place)
+
+
+def _from_file(
+    path: Path, kb: "ext.KnowledgeBase", collapse: "ext.Collapse | None"
+) -> "ext.Retriever":
+    """The retriever of a file over the knowledge base."""
+    from llama_retrieval_ext.config.registry import Registry  # noqa: PLC0415
+    from llama_retrieval_ext.config.yaml import load_pipeline  # noqa: PLC0415
+    from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
+
+    made = load_pipeline(path, Registry().bind(kb))
+    if isinstance(made, ext.Retriever) and collapse is None:
+        return made
+    return Pipeline(made, refines=[] if collapse is None else [collapse])
 
 
 def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Target) -> None:

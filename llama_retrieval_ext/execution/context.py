@@ -12,13 +12,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
 
@@ -138,6 +141,22 @@ _SPARE_S = 0.05
 OnPartial: TypeAlias = Callable[[list[Hit]], None]
 
 
+class SharesRankings(Protocol):
+    """Shares the rankings of retrievers between several answers to one query."""
+
+    def ranking(
+        self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
+    ) -> Plan[list[NodeWithScore]]:
+        """Return the plan for a ranking, which need not run the one that finds it.
+
+        Args:
+            retriever: Whose ranking.
+            query: As the retriever gets it.
+            plan: Calls the retriever.
+        """
+        ...
+
+
 @dataclass(slots=True)
 class Session:
     """What the parts of one answer, or of the answers of one batch, share.
@@ -149,6 +168,8 @@ class Session:
             needs them.
         degraded: Parts that failed and were left out.
         details: What stages add to the result.
+        shared_rankings: Where retrievers inside several pipelines are called once; None for no
+            sharing beyond the answer.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
@@ -156,6 +177,7 @@ class Session:
     unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
+    shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
         """Return the session of one answer of a batch: it shares all but degraded and details."""

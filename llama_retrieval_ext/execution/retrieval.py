@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_retrieval_ext.checks import (
     of_type,
 )
-from llama_retrieval_ext.execution.context import call, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context, note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -56,6 +56,16 @@ def retrieval(
     Raises:
         ScoreError: Another package's retriever returns a score that is not finite.
     """
+    shared = current_context().session.shared_rankings
+    plan = _retrieval(retriever, query, top_k)
+    if shared is None:
+        return plan
+    return shared.ranking(retriever, query.for_child(top_k=top_k), plan)
+
+
+def _retrieval(
+    retriever: BaseRetriever, query: Query, top_k: int | None
+) -> Plan[list[NodeWithScore]]:
     if isinstance(retriever, HonoursQuery):
         own = query.for_child(top_k=top_k)
         hits: list[NodeWithScore] = yield Call(

@@ -1,6 +1,8 @@
 """`Adjacency`: nodes and edges of one partition in memory, for traversal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -203,3 +205,20 @@ def load_edges(
         stops = [*starts[1:].tolist(), len(ordered)]
         for node, start, stop in zip(nodes.tolist(), starts.tolist(), stops, strict=False):
             views[node].load(ids[node], ordered[start:stop], direction)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Make objects without the garbage collector, and then make all of them old."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Both together make everything old without looking at it: a million new objects would
+        # otherwise be gone through at once.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

@@ -9,7 +9,7 @@ by the id of the other end, the type, and the direction. So a fan-out cap keeps 
 every engine.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.execution.plan import Call
@@ -91,8 +91,28 @@ class WritableGraph(GraphBackend, Protocol):
         """
         ...
 
+    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+        """Write what documents say in place of what each has said before: one round trip.
+
+        It is one transaction. Of rows with the same identity the last is written, and each of their
+        sources supports it.
+
+        Args:
+            said: Nodes and edges by document. Its first node a document says in every version: by
+                it engines know whether there is an older one.
+        """
+        ...
+
+    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document supports, in every partition, with embeddings."""
+        ...
+
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Withdraw what documents said: rows that no other source supports are removed."""
+        ...
+
+    def compact(self) -> int:
+        """Free the disk space of deleted rows, where the engine does not; return how many bytes."""
         ...
 
     def clear(self, *, scope: Scope | None) -> Call[None]:

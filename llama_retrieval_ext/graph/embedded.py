@@ -1,8 +1,7 @@
 """`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
 
-import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -17,6 +16,7 @@ from llama_retrieval_ext.graph.adjacency import (
     load_edges,
     names_in,
     neighbours_in,
+    no_collection,
 )
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import (
@@ -64,6 +64,8 @@ class EmbeddedGraph:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = str(directory)
+        resolved = MEMORY if self.directory == MEMORY else Path(directory).expanduser().resolve()
+        self.url = f"graph:{resolved}"
         self._lock = RLock()
         self._guard: DirectoryLock | None = None
         self._rows: GraphRows | None = None
@@ -159,20 +161,28 @@ class EmbeddedGraph:
         source_of: Callable[[GraphNode | Edge], str | None],
     ) -> None:
         """Write nodes and edges, each with a source of its own."""
-        with self._writing() as rows:
-            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
-            for node in nodes:
-                batch.add_node(node, source_of(node))
-            for edge in edges:
-                batch.add_edge(edge, source_of(edge))
-            with rows.transaction():
-                for partition, key in batch.partitions.items():
-                    rows.add_partition(key, partition)
-                rows.put_nodes(batch.node_rows())
-                rows.put_edges(batch.edges.values())
-                rows.support(batch.node_sources, batch.edge_sources)
-            self._next_key = batch.next_key
-            self._apply(batch)
+        self._write(
+            ((source_of(node), node) for node in nodes), ((source_of(edge), edge) for edge in edges)
+        )
+
+    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+        """Write what documents say in place of what each has said before, in one transaction."""
+        return Call(
+            lambda: self._write(
+                ((source, node) for source, own in said.items() for node in own.nodes),
+                ((source, edge) for source, own in said.items() for edge in own.edges),
+                replaced=list(said),
+            )
+        )
+
+    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document supports, in every partition, with embeddings."""
+
+        def function() -> dict[str, Contents]:
+            with self._lock:
+                return self._open_rows().said_by(sources)
+
+        return Call(function)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Withdraw what documents said: rows that no other source supports are removed."""
@@ -209,6 +219,11 @@ class EmbeddedGraph:
             )
         )
 
+    def compact(self) -> int:
+        """Free the disk space of deleted rows; return how many bytes."""
+        with self._lock:
+            return self._open_rows().compact()
+
     def close(self) -> None:
         """Let go of the directory; a second call does nothing."""
         with self._lock:
@@ -244,7 +259,7 @@ class EmbeddedGraph:
         partitions = dict(rows.partitions())
         self._partition_keys = {partition: key for key, partition in partitions.items()}
         self._partitions = {partition: Adjacency() for partition in partitions.values()}
-        with _no_collection():
+        with no_collection():
             self._next_key = rows.last_key() + 1
             # Lists by key: a dictionary of a million keys is all over memory.
             ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
@@ -268,6 +283,33 @@ class EmbeddedGraph:
         with self._lock:
             yield self._open_rows()
             self.version += 1
+
+    def _write(
+        self,
+        nodes: Iterable[tuple[str | None, GraphNode]],
+        edges: Iterable[tuple[str | None, Edge]],
+        *,
+        replaced: Sequence[str] = (),
+    ) -> None:
+        with self._writing() as rows:
+            batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
+            for source, node in nodes:
+                batch.add_node(node, source)
+            for source, edge in edges:
+                batch.add_edge(edge, source)
+            with rows.transaction():
+                touched = rows.withdraw(replaced, list(self._partition_keys.values()))
+                for partition, key in batch.partitions.items():
+                    rows.add_partition(key, partition)
+                rows.put_nodes(batch.node_rows())
+                rows.put_edges(batch.edges.values())
+                rows.support(batch.node_sources, batch.edge_sources)
+                doomed = rows.unsupported(touched)
+                remove = self._remove(rows, doomed, self._visible(None)) if doomed else None
+            self._next_key = batch.next_key
+            self._apply(batch)
+            if remove is not None:
+                remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         entries: dict[str, NodeEntry] = {}
@@ -365,19 +407,3 @@ class EmbeddedGraph:
                 view.drop_nodes(gone)
 
         return apply
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()

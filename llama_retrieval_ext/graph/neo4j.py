@@ -18,6 +18,8 @@ from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphN
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.graph.neo4j_rows import (
     Rows,
+    batch_rows,
+    contents_by_source,
     contents_of,
     edge_row,
     edges_by_id,
@@ -50,12 +52,14 @@ class Neo4jGraph:
 
     Args:
         connection: To the database; see `open` and `from_store`.
+        url: What opened it; empty for a store's.
     """
 
     engine = "neo4j"
 
-    def __init__(self, connection: Neo4jConnection) -> None:
+    def __init__(self, connection: Neo4jConnection, url: str = "") -> None:
         self.connection = connection
+        self.url = url
         self.version = 0
         self._prepared = False
 
@@ -66,7 +70,7 @@ class Neo4jGraph:
         Raises:
             ConfigurationError: The URL is none, or names an environment variable that is not set.
         """
-        return cls(Neo4jConnection.open(Neo4jAddress.parse(url)))
+        return cls(Neo4jConnection.open(Neo4jAddress.parse(url)), url)
 
     @classmethod
     def from_store(cls, store: PropertyGraphStore) -> Self:
@@ -172,6 +176,24 @@ class Neo4jGraph:
         sources = [source or ""]
         return self._plan(lambda: self._upsert(nodes, edges, sources))
 
+    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+        """Write what documents say in place of what each has said before, in one transaction."""
+        rows = batch_rows(said)
+        return self._plan(lambda: self._prepared_then([(_REPLACE, rows)]))
+
+    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+        """Return the rows that each document supports, in every partition, with embeddings."""
+        statement = (
+            "CALL () { MATCH (n:__Node__) WHERE any(s IN n._sources WHERE s IN $sources) "
+            f"RETURN n._sources AS said, {_NODE} AS node, null AS edge "
+            "UNION ALL MATCH (:__Node__)-[r]->(:__Node__) "
+            "WHERE any(s IN r._sources WHERE s IN $sources) "
+            f"RETURN r._sources AS said, null AS node, {_EDGE} AS edge }} "
+            "RETURN [s IN said WHERE s IN $sources] AS said, node, edge"
+        )
+        rows = self.read(statement, {"sources": list(sources)})
+        return rows.then(lambda found: contents_by_source(found, sources))
+
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Withdraw what documents said: rows that no other source supports are removed."""
         parameters = {"sources": list(sources), **scope_parameters(scope)}
@@ -195,6 +217,10 @@ class Neo4jGraph:
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._plan(lambda: self._statements([(statement, scope_parameters(scope))]))
 
+    def compact(self) -> int:
+        """Free nothing: the server does so itself."""
+        return 0
+
     def close(self) -> None:
         """Close the connection; a second call does nothing."""
         self.connection.close()
@@ -211,9 +237,6 @@ class Neo4jGraph:
     def _upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], sources: list[str]
     ) -> Plan[None]:
-        if not self._prepared:
-            yield from self._statements([(statement, {}) for statement in _SCHEMA])
-            self._prepared = True
         rows = [node_row(node, sources) for node in last_by_key(nodes)]
         links = [edge_row(edge, sources) for edge in edges]
         ends = [end for link in links for end in link["ends"]]
@@ -223,7 +246,14 @@ class Neo4jGraph:
             *((_MERGE_ENDS, batch) for batch in _batches(ends)),
             *((_MERGE_EDGES, batch) for batch in _batches(links)),
         ]
-        yield from self._statements([(text, {"rows": batch}) for text, batch in statements])
+        yield from self._prepared_then([(text, {"rows": batch}) for text, batch in statements])
+
+    def _prepared_then(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
+        """Make constraint and index, once, and run statements."""
+        if not self._prepared:
+            yield from self._statements([(statement, {}) for statement in _SCHEMA])
+            self._prepared = True
+        yield from self._statements(statements)
 
 
 _SCHEMA: Final = (
@@ -256,6 +286,30 @@ _MERGE_EDGES: Final = (
     "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
+)
+# All in one statement: what was said before is withdrawn where there was something, the new rows
+# are written, and what nothing supports then is removed.
+_REPLACE: Final = (
+    "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
+    "WHERE row.source IN n._sources RETURN collect(row.source) AS known } "
+    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (:__Node__)-[r]->(:__Node__) "
+    "WHERE any(s IN r._sources WHERE s IN known) "
+    "SET r._sources = [s IN r._sources WHERE NOT s IN known] "
+    "WITH r WHERE size(r._sources) = 0 DELETE r } "
+    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (n:__Node__) "
+    "WHERE any(s IN n._sources WHERE s IN known) "
+    "SET n._sources = [s IN n._sources WHERE NOT s IN known] "
+    "WITH n WHERE size(n._sources) = 0 RETURN collect(n) AS emptied } "
+    + " ".join(
+        f"CALL () {{ {statement.replace('$rows', rows)} }}"
+        for rows, statement in (
+            ("$nodes + $ends", _ADOPT),
+            ("$nodes", _MERGE_NODES),
+            ("$ends", _MERGE_ENDS),
+            ("$edges", _MERGE_EDGES),
+        )
+    )
+    + " UNWIND emptied AS n WITH n WHERE size(n._sources) = 0 DETACH DELETE n"
 )
 
 

@@ -78,6 +78,55 @@ def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
     }
 
 
+def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
+    """Return what documents say as rows that are written, each once with all its sources.
+
+    In the order of keys: writers that meet then wait for each other, and not in a circle.
+    """
+    nodes: dict[str, dict[str, Any]] = {}
+    edges: dict[tuple[str, ...], dict[str, Any]] = {}
+    ends: dict[str, dict[str, Any]] = {}
+    for source, own in said.items():
+        for node in own.nodes:
+            row = node_row(node, [source])
+            _add(nodes, row["key"], row)
+        for edge in own.edges:
+            link = edge_row(edge, [source])
+            for end in link["ends"]:
+                _add(ends, end["key"], end)
+            _add(edges, (link["source"], link["type"], link["target"]), link)
+    subjects = [
+        {"source": source, "key": key_of(own.nodes[0].partition, own.nodes[0].id)}
+        for source, own in said.items()
+        if own.nodes
+    ]
+    return {
+        "subjects": subjects,
+        "nodes": [row for _, row in sorted(nodes.items())],
+        "ends": [row for _, row in sorted(ends.items())],
+        "edges": [row for _, row in sorted(edges.items())],
+    }
+
+
+def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
+    """Put a row in place of one with its key, whose sources it gets."""
+    before = rows[key]["sources"] if key in rows else []
+    row["sources"] = list(dict.fromkeys([*before, *row["sources"]]))
+    rows[key] = row
+
+
+def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents]:
+    """Return the nodes and edges of rows by the sources that support them."""
+    found = {source: Contents([], []) for source in sources}
+    for row in rows:
+        for source in row["said"]:
+            if row["node"] is not None:
+                found[source].nodes.append(node_of(row["node"]))
+            else:
+                found[source].edges.append(edge_of(row["edge"]))
+    return found
+
+
 def _native(properties: Mapping[str, Any]) -> dict[str, object]:
     """Return properties as Neo4j can hold them; the others as JSON, under one name."""
     native = {key: value for key, value in properties.items() if _is_native(value)}

@@ -19,7 +19,7 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 _SEED_POWER: Final = 3
 _TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
-_DAMPING: Final = 0.55
+DAMPING: Final = 0.55
 _STEPS: Final = 15
 # What a passage has of similarity, or of the seed's score, that has none.
 _LEAST: Final = 0.05
@@ -33,6 +33,7 @@ class SeededWalk:
         hits: The seed's ranking.
         entities: What a linker found in the query.
         query: What is asked; its filters hold for every passage that the walk passes.
+        damping: The share of its steps that follow a link, and do not start anew.
 
     Attributes:
         strength: Of each hit, in (0, 1].
@@ -44,8 +45,10 @@ class SeededWalk:
         hits: Sequence[NodeWithScore],
         entities: Sequence[LinkedEntity],
         query: Query,
+        *,
+        damping: float = DAMPING,
     ) -> None:
-        self.graph = graph
+        self.graph, self.damping = graph, damping
         self.strength = _strengths(hits)
         self.titles = graph.named_titles(query.query_str)
         self.terms = graph.named_terms(query.query_str)
@@ -56,7 +59,7 @@ class SeededWalk:
         restart, self.outside = self._restart()
         allowed = graph.allowed(None if query.filters is None else query.condition)
         self.walk = graph.walk(
-            restart, query.query_str, allowed=allowed, damping=_DAMPING, steps=_STEPS
+            restart, query.query_str, allowed=allowed, damping=damping, steps=_STEPS
         )
 
     def best(self, count: int) -> dict[str, float]:
@@ -69,7 +72,7 @@ class SeededWalk:
             some = some[scores[some] >= least]
         found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
         # What the graph does not have is a node without links.
-        found |= {id_: (1 - _DAMPING) * mass for id_, mass in self.outside.items()}
+        found |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
         ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
         return {id_: found[id_] for id_ in ranked}
 

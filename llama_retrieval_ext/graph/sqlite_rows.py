@@ -1,5 +1,6 @@
 """`GraphRows`: a graph in one SQLite file, in transactions that survive a crash."""
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
 
 FORMAT: Final = 1
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
@@ -48,6 +49,9 @@ class Doomed:
 
     nodes: set[int] = field(default_factory=set)
     edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.edges)
 
 
 class GraphRows:
@@ -171,6 +175,45 @@ class GraphRows:
             doomed.edges |= {key: self._edge(key) for key in edges}
         return doomed
 
+    def unsupported(self, rows: Doomed) -> Doomed:
+        """Those of the rows that still nothing supports."""
+        supported = {
+            kind: {
+                key
+                for (key,) in self._read(
+                    f"SELECT DISTINCT {kind} FROM {kind}_sources "  # noqa: S608
+                    f"WHERE {kind} IN (SELECT value FROM json_each(?))",
+                    (json.dumps(sorted(keys)),),
+                )
+            }
+            for kind, keys in (("node", rows.nodes), ("edge", rows.edges))
+        }
+        edges = {key: ends for key, ends in rows.edges.items() if key not in supported["edge"]}
+        return Doomed(rows.nodes - supported["node"], edges)
+
+    def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
+        """The rows that each source supports, with embeddings."""
+        found = {source: Contents([], []) for source in sources}
+        listed = (json.dumps(list(found)),)
+        for source, id_, label, name, *payload in self._read(_SAID_NODES, listed):
+            properties, text, embedding = payload
+            found[source].nodes.append(
+                GraphNode(id_, label, name, json.loads(properties), text, unpacked(embedding))
+            )
+        for source, *edge in self._read(_SAID_EDGES, listed):
+            found[source].edges.append(Edge(*edge))
+        return found
+
+    def compact(self) -> int:
+        """Write the file anew without the room of deleted rows; return how many bytes it saves."""
+        if self._path is None:
+            return 0
+        before = self._size()
+        with self._errors():
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return max(0, before - self._size())
+
     def edge_keys(self, ends: Iterable[tuple[int, str, int]]) -> dict[int, tuple[int, str, int]]:
         """Keys of edges that are known by their ends and type."""
         found = {}
@@ -194,6 +237,10 @@ class GraphRows:
     def close(self) -> None:
         """Write the log back into the file and let go of it."""
         self._db.close()
+
+    def _size(self) -> int:
+        files = [Path(f"{self._path}{suffix}") for suffix in ("", "-wal")]
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _withdrawn(self, kind: str, select: str, source: str) -> set[int]:
         """Delete a source's support of visible rows; return those with none left."""
@@ -257,6 +304,18 @@ _SOURCE_EDGES: Final = (
     "SELECT edge FROM edge_sources JOIN edges ON edges.key = edge "
     "JOIN nodes ON nodes.key = edges.source "
     "WHERE edge_sources.source = ? AND partition IN (SELECT key FROM visible)"
+)
+
+
+_SAID_NODES: Final = (
+    "SELECT node_sources.source, id, label, name, properties, text, embedding FROM node_sources "
+    "JOIN nodes ON nodes.key = node WHERE source IN (SELECT value FROM json_each(?)) ORDER BY key"
+)
+_SAID_EDGES: Final = (
+    "SELECT edge_sources.source, a.id, type, b.id, weight, edges.properties FROM edge_sources "
+    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
+    "JOIN nodes b ON b.key = edges.target "
+    "WHERE edge_sources.source IN (SELECT value FROM json_each(?)) ORDER BY edges.key"
 )
 
 

@@ -19,6 +19,7 @@ from llama_retrieval_ext.ingest.documents import (
     ref_of,
     stamped,
 )
+from llama_retrieval_ext.ingest.extraction import Extraction
 from llama_retrieval_ext.ingest.journal import WriteOutcome
 from llama_retrieval_ext.ingest.ledger import Ledger
 from llama_retrieval_ext.ingest.readers import ReaderIds
@@ -94,6 +95,7 @@ class IngestionParts:
     writer: Writer
     ledger: Ledger
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
+    extraction: Extraction | None = None
 
 
 class Addition:
@@ -129,14 +131,23 @@ class Addition:
     def _add(self, groups: Sequence[Group]) -> None:
         changed = self._changed(self._identified(groups))
         prepared = self._prepared(changed)
-        embedded = self._embedder.embedded(prepared)
-        self._write(self._tally.passed([each.key for each in prepared], embedded))
+        ready = self._passed(prepared, self._embedder.embedded(prepared))
+        if self._parts.extraction is not None:
+            ready = self._passed(ready, self._parts.extraction.extracted(ready))
+        self._write(ready)
+
+    def _passed(
+        self, documents: Sequence[Prepared], results: Sequence[Prepared | Exception]
+    ) -> list[Prepared]:
+        return self._tally.passed([each.key for each in documents], results)
 
     def _identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             is_whole = isinstance(group[0], Document)
             fingerprint = self._parts.splitter.fingerprint if is_whole else ""
+            if self._parts.extraction is not None:
+                fingerprint += self._parts.extraction.fingerprint
             try:
                 found += identified(group, scope=self._scope, fingerprint=fingerprint)
             except Exception as error:  # noqa: BLE001 - the report carries it

@@ -49,6 +49,20 @@ class Browsable(Searchable):
         self._check(scope)
         return self._contents.nodes(source_or_id, scope)
 
+    def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
+        """Return the first nodes by node id, with embeddings.
+
+        Args:
+            scope: Only nodes that it can see; without one, all.
+            limit: How many to return at most; at least 1.
+
+        Raises:
+            ConfigurationError: ``limit`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._contents.first_nodes(scope, check_count(limit, "limit"))
+
     def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
         """Return the sources that a scope can see, by name; without a scope, all.
 

@@ -56,6 +56,10 @@ class Contents:
         found = stored_nodes(self._store, list(owners))
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
+    def first_nodes(self, scope: Scope | None, limit: int) -> list[BaseNode]:
+        """Return the first nodes in a scope by node id."""
+        return list(stored_nodes(self._store, self._ledger.sample(scope, limit)))
+
     def metadata_fields(self, scope: Scope | None, *, sample: int) -> dict[str, dict[str, int]]:
         """Count the nodes that have a value of each type under each metadata key."""
         found: dict[str, Counter[str]] = {}

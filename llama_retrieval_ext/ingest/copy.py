@@ -12,18 +12,28 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    GraphRequiredError,
     IngestionError,
     ModelMismatchError,
     StoreError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
+from llama_retrieval_ext.ingest.graph_side import (
+    GraphSide,
+    is_same_graph,
+    open_graph_side,
+    open_recorded,
+)
+from llama_retrieval_ext.ingest.graph_target import with_rows
 from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.report import progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
+    graph_target,
     in_memory,
     missing,
     open_ledger,
@@ -131,6 +141,8 @@ class Copier:
         self._source = source
         self._target = target
         self._writer = writer_of(target.place, target.ledger)
+        side = source.place.graph
+        self._graph = None if side is None else graph_target(side, source.ledger)
         self._copied = self._unchanged = self._n_nodes = 0
         self._removed = self._only_at_target = 0
         self._failures: dict[DocumentKey, Exception] = {}
@@ -161,6 +173,12 @@ class Copier:
             else:
                 self._copied += 1
                 self._n_nodes += len(document.nodes)
+
+    def copy_graph(self) -> None:
+        """Copy what the source's graph has and no document says; the rest goes with its nodes."""
+        side = self._target.place.graph
+        if self._graph is not None and side is not None:
+            self._graph.copy_unsaid_to(side.graph)
 
     def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
         """Look for documents that the target alone has, such as those deleted since in the source.
@@ -221,6 +239,9 @@ class Copier:
     def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
         ids = self._source.ledger.node_ids(entry.key for entry in entries)
         found = self._nodes([node_id for own in ids.values() for node_id in own])
+        if self._graph is not None and found:
+            rows = self._graph.rows_of(list(found))
+            found = {id_: with_rows(node, rows[id_]) for id_, node in found.items()}
         for key, digest, _, n_nodes in entries:
             nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)
             if len(nodes) == n_nodes:
@@ -253,13 +274,14 @@ def _name_of(key: DocumentKey) -> str:
     return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
 
 
-def copy_knowledge_base(
+def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     source_url: str,
     target_url: str,
     *,
     many_tenants: bool | None = None,
     store_params: Mapping[str, object] | None = None,
     mirror: bool = False,
+    graph: str | None = None,
     show_progress: bool = True,
 ) -> CopyReport:
     """Copy a knowledge base to another engine, without embedding anything again.
@@ -280,6 +302,8 @@ def copy_knowledge_base(
         many_tenants: As for `KnowledgeBase.open`, where the target is made.
         store_params: Likewise.
         mirror: Whether documents that the source does not have are removed from the target.
+        graph: URL of the target's graph; required if the source has one, which is then copied, too.
+            If it has none, the passages are put into the graph by the default `PassageLinks`.
         show_progress: Whether there is a progress bar, on standard error.
 
     Returns:
@@ -288,6 +312,7 @@ def copy_knowledge_base(
     Raises:
         ConfigurationError: There is no such source, it is the target, one is in memory, or the
             target was made with another tokenizer or setting, or without ``require_scope``.
+        GraphRequiredError: The source has a graph, and the target is to have none.
         ModelMismatchError: The target was made with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
             was copied before stays.
@@ -306,9 +331,16 @@ def copy_knowledge_base(
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.manifest.tokenizer))
         setup = RequestedSetup(tokenizer, many_tenants, store_params)
-        target = _target(target_url, source.manifest, setup, resources)
+        if source.place.graph is not None and graph is None:
+            raise GraphRequiredError(
+                f"{source_url} has the graph {source.manifest.graph}, and its copy needs one, too; "
+                "pass graph=, on the command line --graph",
+                source.manifest.graph,
+            )
+        target = _target(target_url, source, setup, graph, resources)
         entries = source.ledger.entries()
         copier = Copier(source, target)
+        copier.copy_graph()
         with progress(entries, show=show_progress, title="Copying documents") as advance:
             for batch in batches(entries):
                 copier.copy(batch)
@@ -342,15 +374,31 @@ def _source(url: str, resources: ExitStack) -> Base:
             f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "
             "open the knowledge base and, on a server, add or delete a document: then copy again"
         )
+    if manifest.graph:
+        graph = open_recorded(manifest.graph, url)
+        resources.callback(graph.close)
+        place = replace(place, graph=graph)
     return Base(url, place, ledger, manifest)
 
 
 def _target(
-    url: str, copied: KnowledgeBaseConfig, setup: RequestedSetup, resources: ExitStack
+    url: str, source: Base, setup: RequestedSetup, graph: str | None, resources: ExitStack
 ) -> Base:
+    copied = source.manifest
     place = open_storage(url, setup)
     resources.callback(place.close)
-    ledger = open_ledger(place, replace(copied, dimension=None, params=place.params), url)
+    if graph is not None:
+        side = _target_graph(graph, url, source)
+        resources.callback(side.close)
+        place = replace(place, graph=side)
+    requested = replace(
+        copied,
+        dimension=None,
+        params=place.params,
+        graph="" if place.graph is None else place.graph.url,
+        graph_key="",
+    )
+    ledger = open_ledger(place, requested, url)
     resources.callback(ledger.close)
     manifest = ledger.config() or copied
     if manifest.require_scope != copied.require_scope:
@@ -359,3 +407,16 @@ def _target(
             f"with {copied.require_scope}; copy it to a new place"
         )
     return Base(url, place, ledger, copied)
+
+
+def _target_graph(graph: str, url: str, source: Base) -> GraphSide:
+    """The graph of the target; entities are copied from the source's graph, where it has one."""
+    copied = source.place.graph
+    side = open_graph_side(graph, None if copied is None else PassageLinks(entities=False), url)
+    if copied is None or not is_same_graph(copied.url, side.url):
+        return side
+    side.close()
+    raise ConfigurationError(
+        f"{source.url} has the graph {copied.url} itself; name another one for the copy, so that "
+        "what happens to one does not happen to the other"
+    )

@@ -27,6 +27,7 @@ class KnowledgeBaseInfo:
         many_tenants: Whether it was made to keep the nodes of a tenant together in the engine.
         index: How embeddings are stored, and how many are in an index, on the embedded engine; None
             on others.
+        graph: URL of the graph that is kept in step with it; None for none.
     """
 
     url: str
@@ -40,6 +41,7 @@ class KnowledgeBaseInfo:
     require_scope: bool
     many_tenants: bool
     index: IndexInfo | None = None
+    graph: str | None = None
 
 
 def describe_knowledge_base(
@@ -78,4 +80,5 @@ def describe_knowledge_base(
         require_scope=require_scope,
         many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
         index=index,
+        graph=(config.graph or None) if config else None,
     )

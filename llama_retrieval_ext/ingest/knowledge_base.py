@@ -1,7 +1,6 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
 import asyncio
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -10,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_seconds, checked_call, of_type
+from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.embeddings.resolve import (
     embed_model_dimension,
     embed_model_name,
@@ -21,42 +20,36 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
-from llama_retrieval_ext.ingest.browsing import Browsable
 from llama_retrieval_ext.ingest.contents import Contents, batches
+from llama_retrieval_ext.ingest.extraction import Extraction
+from llama_retrieval_ext.ingest.graph_side import open_graph_side
 from llama_retrieval_ext.ingest.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
 )
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.refreshing import Refreshable, open_snapshot
+from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.snapshot import Refresher, Snapshot
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
     open_ledger,
     open_storage,
-    remove_knowledge_base,
     writer_of,
 )
 from llama_retrieval_ext.ingest.transform import Splitter
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-def _check_refresh(refresh_s: float | None, *, read_only: bool) -> None:
-    if refresh_s is None:
-        return
-    check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
-    if not read_only:
-        raise ConfigurationError("refresh_s is for read_only=True; leave it out")
-
-
-class KnowledgeBase(Browsable):
+class KnowledgeBase(Refreshable):
     """Documents in a store that can be searched, kept in step with what was added.
 
     Created by `open`. Threads may share it, and a process may open it more than once.
@@ -78,9 +71,6 @@ class KnowledgeBase(Browsable):
 
     """
 
-    _snapshot: Snapshot | None = None
-    _refresher: Refresher | None = None
-
     def __init__(self, *_: object, **__: object) -> None:
         raise ConfigurationError(
             "a knowledge base is opened, not constructed: write "
@@ -95,15 +85,10 @@ class KnowledgeBase(Browsable):
         self._ledger = ledger
         self._contents = Contents(storage.store, ledger)
         self._parts = parts
+        self._graphs = None if storage.graph is None else storage.graph.graphs
         self._backend = backend_for(storage.store)
         if isinstance(self._backend, EngineBackend):
             self._backend.requires_scope = self.require_scope
-
-    def _read_from(self, snapshot: Snapshot | None, refresh_s: float | None) -> None:
-        self._snapshot = snapshot
-        if refresh_s is not None:
-            kept = weakref.proxy(self)
-            self._refresher = Refresher(lambda: kept.refresh(), refresh_s)
 
     @classmethod
     @checked_call
@@ -120,6 +105,9 @@ class KnowledgeBase(Browsable):
         must_exist: bool = False,
         read_only: bool = False,
         refresh_s: float | None = None,
+        graph: Graph | None = None,
+        links: PassageLinks | None = None,
+        kg_extractors: Sequence[TransformComponent] | None = None,
     ) -> Self:
         """Open the knowledge base at a URL; create it if there is none.
 
@@ -156,13 +144,24 @@ class KnowledgeBase(Browsable):
             read_only: Whether to open a copy of ``embedded:DIRECTORY`` as it is now, in the
                 system's temporary folder, while another process may have it open and write. It must
                 exist, and may be on a read-only file system. The writer waits while files are
-                copied.
+                copied. Its graph, if it has one, is left out.
             refresh_s: Seconds after which a copy is made anew if something was written since; None
                 for only when `refresh` is called.
+            graph: A graph that is kept in step with it, for ``retriever("graph")`` and rules:
+                ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
+                as for `open_graph`, or an object, which stays open. Each passage is in it under its
+                node id, with its document and its entities. Its URL is recorded: a knowledge base
+                has the same graph, or none, for good.
+            links: With a graph, what links passages: titles that they name, entities, and phrases
+                that they share; None for all three. With other entities, documents that are added
+                again count as changed.
+            kg_extractors: With a graph, LlamaIndex's extractors, such as
+                ``SimpleLLMPathExtractor``: entities and relations that they find go into it.
 
         Raises:
             ConfigurationError: An argument cannot work, it was made with other settings, or it
                 must exist and does not.
+            GraphRequiredError: It has a graph, and none is given.
             ModelMismatchError: It was made with another embedding model, or with one whose vectors
                 have another dimension.
             StoreFormatError: The directory holds something else, or a newer version wrote it.
@@ -180,17 +179,26 @@ class KnowledgeBase(Browsable):
                 of_type(value, bool, name)
         model = resolve_embed_model(embed_model)
         splitter = Splitter(transformations)
+        if graph is None and (links is not None or kg_extractors is not None):
+            raise ConfigurationError(
+                "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
+            )
+        extraction = None if graph is None else Extraction(links, kg_extractors or ())
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        _check_refresh(refresh_s, read_only=read_only)
-        snapshot = Snapshot(url) if read_only else None
+        snapshot = open_snapshot(
+            url, read_only=read_only, refresh_s=refresh_s, has_graph=graph is not None
+        )
         storage = open_storage(url if snapshot is None else snapshot.url, setup)
         try:
+            if graph is not None:
+                storage = storage.beside(open_graph_side(graph, links, url))
             requested = KnowledgeBaseConfig(
                 embed_model_name(model),
                 storage.tokenizer,
                 require_scope=require_scope,
                 dimension=embed_model_dimension(model),
                 params=storage.params,
+                graph="" if storage.graph is None else storage.graph.url,
             )
             ledger = open_ledger(storage, requested, url)
         except BaseException:
@@ -198,7 +206,8 @@ class KnowledgeBase(Browsable):
             if snapshot is not None:
                 snapshot.close()
             raise
-        parts = IngestionParts(splitter, model, writer_of(storage, ledger), ledger)
+        writer = writer_of(storage, ledger)
+        parts = IngestionParts(splitter, model, writer, ledger, extraction=extraction)
         kb = cls.__new__(cls)
         kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
         kb._read_from(snapshot, refresh_s)  # noqa: SLF001 - of its own
@@ -211,8 +220,8 @@ class KnowledgeBase(Browsable):
         It must be a knowledge base, and no process may be writing to it. If removal is interrupted,
         the rest can be neither opened nor searched; calling this again removes it. Its folder is
         deleted unless it holds something else; the files in which Qdrant's local mode and Milvus
-        Lite keep their collections stay. If other processes have it open, searches there return
-        nothing and writes fail.
+        Lite keep their collections stay. What it wrote to a graph is removed, and the graph stays.
+        If other processes have it open, searches there return nothing and writes fail.
 
         Args:
             url: As for `open`; no embedding model is needed.
@@ -233,6 +242,12 @@ class KnowledgeBase(Browsable):
 
         """
         remove_knowledge_base(url)
+
+    @property
+    def graph(self) -> WritableGraph | None:
+        """The graph that is kept in step with it; None if it has none."""
+        side = self._storage.graph
+        return None if side is None else side.graph
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -368,7 +383,7 @@ class KnowledgeBase(Browsable):
         return gone
 
     def compact(self) -> int:
-        """Free the disk space of deleted and replaced nodes, on the embedded engine.
+        """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
 
         It copies all nodes, which takes room for both copies and about 0.1 ms a node; searches go
         on meanwhile, and writers wait. Servers compact by themselves; for the files of Qdrant's
@@ -384,43 +399,14 @@ class KnowledgeBase(Browsable):
         self._check_open()
         return self._storage.compact()
 
-    def refresh(self) -> bool:
-        """Copy a knowledge base that was opened with ``read_only=True`` again, if it has changed.
-
-        Searches go on meanwhile; retrievers made before see the new copy, too.
-
-        Returns:
-            Whether something was written since the last copy.
-
-        Raises:
-            ConfigurationError: It was opened to write, and is always as it was last written.
-            StoreUnavailableError: It cannot be read, or there is no room for the copy.
-        """
-        store, ledger = self._storage.store, self._ledger
-        with self._storage.lock:
-            self._check_open()
-            if (
-                self._snapshot is None
-                or not isinstance(store, EmbeddedVectorStore)
-                or not isinstance(ledger, LocalLedger)
-            ):
-                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
-            changed = self._snapshot.refresh(store, ledger)
-            if changed:
-                self._parts.writer.settle()
-            return changed
-
     def close(self) -> None:
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
             if not self._is_closed:
                 self._is_closed = True
-                if self._refresher is not None:
-                    self._refresher.close()
                 self._ledger.close()
                 self._storage.close()
-                if self._snapshot is not None:
-                    self._snapshot.close()
+                self._close_snapshot()
 
     def __enter__(self) -> Self:
         return self
@@ -448,12 +434,6 @@ class KnowledgeBase(Browsable):
             raise ScopeRequiredError(
                 f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
                 "--tenant or --kb-id"
-            )
-
-    def _check_writable(self) -> None:
-        if self._snapshot is not None:
-            raise ConfigurationError(
-                f"{self.url} was opened with read_only=True; open it without to write"
             )
 
     def _check_open(self) -> None:

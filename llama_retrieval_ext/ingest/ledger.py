@@ -5,6 +5,7 @@ documents are changed. `LocalLedger` has both in a SQLite file, `RemoteLedger` i
 nodes on a server.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,15 +13,19 @@ from typing import NamedTuple
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    GraphRequiredError,
     ModelMismatchError,
     StoreFormatError,
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey
+from llama_retrieval_ext.ingest.graph_side import is_same_graph
 from llama_retrieval_ext.query import Scope
 
 # 2: the ledger keeps the source of each document.
 FORMAT = 2
+# 3: there is a graph, with which earlier versions would not keep in step.
+_GRAPH_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class KnowledgeBaseConfig:
         format: Version of the ledger.
         removing: Whether its removal was begun.
         params: Engine settings as JSON, for when the collection is created; empty for none.
+        graph: URL of the graph that is written along; empty for none.
+        graph_key: Tells its rows from those that others write to the same graph.
     """
 
     embed_model: str
@@ -47,12 +54,14 @@ class KnowledgeBaseConfig:
     format: int = FORMAT
     removing: bool = False
     params: str = ""
+    graph: str = ""
+    graph_key: str = ""
 
     def check_format(self, where: str) -> None:
         """Raise if a newer version wrote it."""
-        if self.format > FORMAT:
+        if self.format > _GRAPH_FORMAT:
             raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {FORMAT}; "
+                f"{where} has format {self.format}, this version reads up to {_GRAPH_FORMAT}; "
                 "upgrade llama-retrieval-ext"
             )
 
@@ -70,7 +79,8 @@ class KnowledgeBaseConfig:
             ModelMismatchError: It was made with another embedding model, or one whose vectors have
                 another dimension.
             ConfigurationError: It requires a scope and the caller does not, or its keyword search
-                has another tokenizer.
+                has another tokenizer, or it has another graph.
+            GraphRequiredError: It has a graph, and is opened without one.
         """
         self.check_format(where)
         if self.removing:
@@ -85,8 +95,20 @@ class KnowledgeBaseConfig:
                 "require_scope=False; leave it out, and give queries a scope (on the command line: "
                 "--tenant or --kb-id)"
             )
+        if self.graph and not requested.graph:
+            raise GraphRequiredError(
+                f"{where} has the graph {self.graph}, and what is written to one has to be written "
+                f"to the other; open it with graph={self.graph!r}",
+                self.graph,
+            )
         if self.dimension is None:  # nothing has been indexed yet
-            return replace(self, tokenizer=requested.tokenizer, params=requested.params)
+            kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
+            return (
+                kept
+                if is_same_graph(self.graph, requested.graph)
+                else _with_graph(kept, requested.graph)
+            )
+        self._check_graph(requested, where)
         if self.tokenizer != requested.tokenizer:
             raise ConfigurationError(
                 f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
@@ -96,7 +118,22 @@ class KnowledgeBaseConfig:
 
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
-        return replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        return _with_graph(new, self.graph) if self.graph else new
+
+    def _check_graph(self, requested: "KnowledgeBaseConfig", where: str) -> None:
+        if is_same_graph(self.graph, requested.graph):
+            return
+        if not self.graph:
+            raise ConfigurationError(
+                f"{where} was made without a graph, and is opened with {requested.graph}; to get "
+                "one with a graph, copy it: copy_knowledge_base(url, new_url, graph=...)"
+            )
+        raise ConfigurationError(
+            f"{where} was made with the graph {self.graph}, and is opened with "
+            f"{requested.graph}; open it with the first, or copy it: "
+            "copy_knowledge_base(url, new_url, graph=...)"
+        )
 
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
         if self.embed_model != requested.embed_model:
@@ -114,6 +151,11 @@ class KnowledgeBaseConfig:
                 f"{requested.dimension}; open it with the model that made those, or make a new "
                 "knowledge base"
             )
+
+
+def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
+    key = config.graph_key or secrets.token_hex(8)
+    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -13,6 +13,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
@@ -27,8 +28,22 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.ingest.graph_search import (
+        GraphArguments,
+        GraphOptions,
+        StoreArguments,
+    )
+    from llama_retrieval_ext.ingest.presets import KindOptions, PresetArguments
+    from llama_retrieval_ext.retrievers.graph import GraphRetriever
+    from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
+    from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
+    from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
-Kind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+
+StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
+Kind: TypeAlias = StoreKind | Literal["graph", "kg_rule", "knowledge"] | PresetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +70,11 @@ def build_retriever(
         ConfigurationError: There is no such kind, or it cannot be set up so.
     """
     if kind not in list(_KINDS):
-        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        kinds = [*_KINDS, *_GRAPH_KINDS, *_PRESETS]
+        near = difflib.get_close_matches(str(kind), kinds, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
-            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, _KINDS))}"
+            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, kinds))}"
         )
     options = (wanted.fusion, wanted.alpha, wanted.candidates, wanted.pushdown or None)
     if kind != "hybrid" and any(option is not None for option in options):
@@ -123,6 +139,10 @@ _KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreR
 }
 
 
+_GRAPH_KINDS: Final = ("graph", "kg_rule", "knowledge")
+_PRESETS: Final = ("basic", "advanced", "semantic", "auto")
+
+
 class Searchable:
     """What gives out retrievers over one backend.
 
@@ -132,6 +152,7 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
+    _graphs: "PassageGraphs | None" = None
 
     @property
     @abstractmethod
@@ -141,6 +162,34 @@ class Searchable:
     @abstractmethod
     def _check_open(self) -> None:
         """Raise if it was closed."""
+
+    @overload
+    def retriever(
+        self, kind: StoreKind = "hybrid", **arguments: "Unpack[StoreArguments]"
+    ) -> StoreRetriever: ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["graph"], **arguments: "Unpack[GraphArguments]"
+    ) -> "GraphRetriever": ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["kg_rule"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KGRuleRetriever": ...
+
+    @overload
+    def retriever(
+        self, kind: Literal["knowledge"], **arguments: "Unpack[GraphArguments]"
+    ) -> "KnowledgeRetriever": ...
+
+    @overload
+    def retriever(
+        self, kind: PresetKind, **arguments: "Unpack[PresetArguments]"
+    ) -> "RetrievalPipeline": ...
+
+    @overload
+    def retriever(self, kind: Kind, **arguments: "Unpack[StoreArguments]") -> Retriever: ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
@@ -157,26 +206,37 @@ class Searchable:
         candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-    ) -> StoreRetriever:
+        **options: "Unpack[KindOptions]",
+    ) -> Retriever:
         """A retriever over what is in here, now and later.
 
         Args:
-            kind: ``vector``, ``keyword`` or ``hybrid``.
+            kind: ``vector``, ``keyword`` or ``hybrid``; of a knowledge base with a graph also
+                ``graph``, a `GraphRetriever` seeded by hybrid search, ``kg_rule``, a
+                `KGRuleRetriever`, or ``knowledge``, a `KnowledgeRetriever` over hybrid search and
+                rules. A preset: ``basic``, ``advanced``, ``semantic`` or ``auto``; see
+                `build_preset`.
             top_k: How many hits to return when the query does not say; at least 1.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking, where it is always the same one.
-            fusion: For ``hybrid``: how the two rankings become one; None for the default of
-                `HybridRetriever`.
+            fusion: For ``hybrid``, here and in the graph's kinds: how the two rankings become one;
+                None for the default of `HybridRetriever`.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
-            collapse: How many hits of each source to return at most; None for any number.
-            candidates: For ``hybrid``: how many hits each leg is asked for, at least; None for the
-                default of `HybridRetriever`.
+            collapse: How many hits of each source to return at most; None for any number. Not for
+                the graph's kinds.
+            candidates: For ``hybrid``, likewise: how many hits each leg is asked for, at least;
+                None for the default of `HybridRetriever`.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+            options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
+                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of
+                `GraphRetriever`; for ``kg_rule`` and ``knowledge``: ``rules``, ``linker``; for
+                ``knowledge``: ``policy``.
 
         Raises:
-            ConfigurationError: There is no such kind, or it cannot be set up so.
+            ConfigurationError: There is no such kind, it cannot be set up so, or it needs a graph
+                and there is none.
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
@@ -191,11 +251,58 @@ class Searchable:
             candidates=candidates,
             name=kind if name is None else name,
         )
-        retriever = build_retriever(
+        if kind in _PRESETS:
+            return self._preset(kind, wanted, options)
+        retriever = self._over_graph(kind, wanted, options) or build_retriever(
             kind, wanted, backend=self._backend, embed_model=self.embed_model
         )
         retriever.requires_scope = self.require_scope
         return retriever
+
+    def _preset(
+        self, kind: str, wanted: RetrieverOptions, options: Mapping[str, object]
+    ) -> "RetrievalPipeline":
+        from llama_retrieval_ext.ingest.presets import preset_retriever  # noqa: PLC0415 - scipy
+
+        kinds = ["vector"] if self._backend.features.keyword is None else ["vector", "keyword"]
+        legs = {
+            each: _KINDS[each](replace(wanted, name=each), self._backend, self.embed_model)
+            for each in kinds
+        }
+        made = preset_retriever(kind, legs, self._graphs, options, wanted)
+        made.requires_scope = self.require_scope
+        return made
+
+    def _over_graph(
+        self, kind: str, wanted: RetrieverOptions, options: "GraphOptions"
+    ) -> Retriever | None:
+        """The retriever of a kind that needs a graph; None for another kind."""
+        if kind not in _GRAPH_KINDS and not options:
+            return None
+        from llama_retrieval_ext.ingest.graph_search import (  # noqa: PLC0415 - scipy, YAML
+            CommonOptions,
+            check_graph_options,
+            graph_retriever,
+        )
+
+        check_graph_options(kind, options)
+        if kind not in _GRAPH_KINDS:
+            return None
+        if self._graphs is None:
+            raise ConfigurationError(
+                f"a retriever {kind!r} needs a knowledge base with a graph: "
+                "KnowledgeBase.open(url, embed_model=..., graph='graph:./dir')"
+            )
+        if wanted.collapse is not None:
+            raise ConfigurationError(f"{kind!r} has no collapse; put Collapse behind it with >>")
+        plain = replace(wanted, filters=None, scope=None, name="hybrid")
+        search = build_retriever(
+            "hybrid", plain, backend=self._backend, embed_model=self.embed_model
+        )
+        common = CommonOptions(
+            top_k=wanted.top_k, filters=wanted.filters, scope=wanted.scope, name=wanted.name
+        )
+        return graph_retriever(kind, self._graphs, search, options, common)
 
     @checked_call
     def search(  # noqa: PLR0913 - what a search takes
@@ -213,7 +320,7 @@ class Searchable:
 
         Args:
             query: What to look for.
-            mode: ``vector``, ``keyword`` or ``hybrid``.
+            mode: A kind of retriever, as for `retriever`.
             top_k: How many hits to return, at least 1.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking.
@@ -257,7 +364,7 @@ class Searchable:
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-    ) -> StoreRetriever:
+    ) -> Retriever:
         """`retriever` with LlamaIndex's name for ``top_k``."""
         return self.retriever(mode, top_k=similarity_top_k, filters=filters, scope=scope)
 
@@ -277,7 +384,7 @@ class Searchable:
         Args:
             llm: Writes the answers; always needed, there is no default.
             similarity_top_k: How many hits it reads.
-            mode: ``vector``, ``keyword`` or ``hybrid``.
+            mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking.
 
@@ -308,7 +415,7 @@ class Searchable:
         Args:
             llm: Writes the questions and replies; always needed, there is no default.
             similarity_top_k: How many hits it reads.
-            mode: ``vector``, ``keyword`` or ``hybrid``.
+            mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
             scope: Who is asking.
 

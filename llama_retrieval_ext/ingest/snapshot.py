@@ -47,8 +47,8 @@ class Snapshot:
         location = Location.of(url)
         if location.engine != "embedded" or location.path is None:
             raise ConfigurationError(
-                f"read_only=True is for embedded:DIRECTORY, got {url}; a server takes any number of "
-                "processes, leave it out"
+                f"read_only=True is for embedded:DIRECTORY, got {url}; a server takes any number "
+                "of processes, leave it out"
             )
         self._source = location.path
         if not (self._source / LEDGER).is_file():
@@ -113,6 +113,9 @@ def _copy_ledger(source: Path, target: sqlite3.Connection) -> None:
     flags = "mode=ro" if is_open else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{source.as_uri()}?{flags}", uri=True)) as connection:
         connection.backup(target)
+    # The graph is the writer's; what is settled in the copy must not be written there.
+    with target:
+        target.execute("UPDATE manifest SET value = '\"\"' WHERE key IN ('graph', 'graph_key')")
 
 
 class Refresher:

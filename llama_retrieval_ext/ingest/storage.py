@@ -21,6 +21,8 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
+from llama_retrieval_ext.ingest.graph_side import GraphSide
+from llama_retrieval_ext.ingest.graph_target import GraphTarget
 from llama_retrieval_ext.ingest.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger import (
     FORMAT,
@@ -31,7 +33,13 @@ from llama_retrieval_ext.ingest.ledger import (
 from llama_retrieval_ext.ingest.local_ledger import LocalLedger, open_tables
 from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
-from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer, lock_of
+from llama_retrieval_ext.ingest.write import (
+    StoreTarget,
+    WriteLock,
+    Writer,
+    WriteTarget,
+    lock_of,
+)
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.config import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -65,6 +73,7 @@ class Storage:
             bytes.
         remove: Removes the nodes and then the ledger. Each time it is called it goes on where it
             was interrupted.
+        graph: The graph that is written along; None for none.
     """
 
     store: BasePydanticVectorStore
@@ -79,6 +88,25 @@ class Storage:
     is_shared: Callable[[], bool]
     compact: Callable[[], int]
     remove: Callable[[], None]
+    graph: GraphSide | None = None
+
+    def beside(self, graph: GraphSide | None) -> "Storage":
+        """The same with a graph beside the store."""
+        if graph is None:
+            return self
+
+        def close() -> None:
+            try:
+                self.close()
+            finally:
+                graph.close()
+
+        return replace(
+            self,
+            graph=graph,
+            close=close,
+            compact=lambda: self.compact() + graph.graph.compact(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +311,7 @@ def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledge
             if place.is_exclusive and ledger.n_nodes_at_rest() is None:
                 writer_of(place, ledger).settle()
             _check_in_step(ledger, place, where)
+            _check_graph(ledger, place, where)
             _upgrade(ledger, place, where)
         except BaseException:
             ledger.close()
@@ -345,6 +374,27 @@ def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
     )
 
 
+def _check_graph(ledger: Ledger, place: Storage, where: str) -> None:
+    """Warn if the graph was lost: deleted, or cleared by something else."""
+    # On a server it would take reading the list of documents.
+    ids = ledger.sample(None, 1) if place.graph and isinstance(ledger, LocalLedger) else []
+    if place.graph is None or not ids or ledger.n_nodes_at_rest() is None:
+        return
+    try:
+        found = place.graph.graph.nodes(ids, scope=None).function()
+    except StoreUnavailableError as error:  # other searches work all the same
+        _logger.warning("the graph %s of %s is down: %s", place.graph.url, where, error)
+        return
+    if not found:
+        _doubt_all(ledger, where)
+        _logger.warning(
+            "the graph %s does not have what was added to %s: something else has changed it. Add "
+            "the documents again to bring it in step",
+            place.graph.url,
+            where,
+        )
+
+
 def _doubt_all(ledger: Ledger, where: str) -> None:
     try:
         ledger.doubt_all()
@@ -354,8 +404,17 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 def writer_of(place: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
-    target = StoreTarget(place.store, place.flush)
-    return Writer([target], _journal_of(place, ledger), lock=place.lock)
+    targets: list[WriteTarget] = [StoreTarget(place.store, place.flush)]
+    if place.graph is not None:
+        # First: what fails there is not in the store, where searches would find it.
+        targets.insert(0, graph_target(place.graph, ledger))
+    return Writer(targets, _journal_of(place, ledger), lock=place.lock)
+
+
+def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
+    """Return the graph of a knowledge base as a target of writes."""
+    config = ledger.config()
+    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
 
 
 def _journal_of(place: Storage, ledger: Ledger) -> Journal:
@@ -364,36 +423,3 @@ def _journal_of(place: Storage, ledger: Ledger) -> Journal:
     if isinstance(ledger, LocalLedger):
         return LocalJournal(ledger.database)
     raise TypeError(f"{type(ledger).__name__} has no journal")
-
-
-def remove_knowledge_base(url: str) -> None:
-    """Remove a knowledge base; see `KnowledgeBase.remove`."""
-    place = open_storage(url, RequestedSetup(must_exist=True))
-    try:
-        with place.lock:  # an object that opens it holds it, too
-            if place.is_shared():
-                raise StoreUnavailableError(f"{url} is open in this process; close it first")
-            ledger = place.ledger()
-            try:
-                _mark_removing(ledger, url)
-            finally:
-                ledger.close()
-            place.remove()
-    finally:
-        place.close()
-
-
-def _mark_removing(ledger: Ledger, url: str) -> None:
-    config = ledger.config()
-    if config is None:
-        raise missing(url)
-    config.check_format(url)
-    if config.removing:
-        return
-    # First the mark, then the look for claims: a writer claims first, and then looks for the mark.
-    ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
-    try:
-        ledger.check_unwritten(url)
-    except BaseException:
-        ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
-        raise

@@ -27,6 +27,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
+from llama_retrieval_ext.ingest.graph_target import without_rows
 from llama_retrieval_ext.ingest.journal import Claim, Journal, JournalState, Reply, WriteOutcome
 from llama_retrieval_ext.ingest.transform import each_or_error
 
@@ -69,6 +70,10 @@ class WriteTarget(Protocol):
     After a crash the same nodes are upserted, or deleted, once more.
     """
 
+    def check(self) -> None:
+        """Raise if nothing can be written now; asked before anything is begun."""
+        ...
+
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes with embeddings, or replace those with the same id."""
         ...
@@ -94,9 +99,12 @@ class StoreTarget:
         self._store = store
         self.flush = flush
 
+    def check(self) -> None:
+        """No-op: the journal, which is written first, is where the store is."""
+
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes with embeddings, or replace those with the same id."""
-        self._store.add(list(nodes))
+        self._store.add([without_rows(node) for node in nodes])
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; ids that are not there are ignored."""
@@ -175,6 +183,8 @@ class Writer:
         self._losses = 0
         warned = False
         pending = list(items)
+        for target in self._targets if pending else ():
+            target.check()
         while pending:
             self.settle()
             pending = work(pending)

@@ -32,6 +32,7 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
+from llama_retrieval_ext.pipeline.tool import Tooled
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import Request
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
+class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     """A LlamaIndex retriever that keeps the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an

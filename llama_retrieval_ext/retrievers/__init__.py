@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
     from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
     from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+    from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "PRESETS",
     "AutoMergingRetriever",
     "BM25Retriever",
     "CascadeSelector",
@@ -64,6 +66,8 @@ __all__ = [
     "LLMSelector",
     "MergedScore",
     "MultiQueryRetriever",
+    "Preset",
+    "PresetParts",
     "QueryFusionRetriever",
     "RecursiveRetriever",
     "RerankRetriever",
@@ -77,6 +81,7 @@ __all__ = [
     "Selection",
     "Selector",
     "VectorRetriever",
+    "build_preset",
     "default_intent_profiles",
     "default_intent_rules",
 ]
@@ -109,6 +114,12 @@ if not TYPE_CHECKING:
         ),
         "llama_retrieval_ext.retrievers.keyword": ("KeywordRetriever",),
         "llama_retrieval_ext.retrievers.multi_query": ("MultiQueryRetriever",),
+        "llama_retrieval_ext.retrievers.presets": (
+            "PRESETS",
+            "Preset",
+            "PresetParts",
+            "build_preset",
+        ),
         "llama_retrieval_ext.retrievers.query_fusion": ("QueryFusionRetriever",),
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
         "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),

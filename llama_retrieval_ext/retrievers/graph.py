@@ -1,7 +1,8 @@
 """`GraphRetriever`: passages that a graph links to what a query names or a search found."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -9,7 +10,8 @@ from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import MISTAKES
@@ -24,7 +26,7 @@ from llama_retrieval_ext.graph.link_evidence import source_of_edge
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
-from llama_retrieval_ext.graph.seeded_walk import SeededWalk, similarity_share
+from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -39,6 +41,13 @@ from llama_retrieval_ext.stores.open import Storage, source_of
 T = TypeVar("T")
 
 _DECAY: Final = 0.7
+
+
+class Hops(TypedDict, total=False):
+    """How far entity search goes; see `GraphRetriever`."""
+
+    enable_multi_hop: bool
+    max_hops: int
 
 
 class GraphRetriever(Retriever):
@@ -74,6 +83,8 @@ class GraphRetriever(Retriever):
         fan_out: How many links of one node it follows, the heaviest first; None for all.
         candidates: How many hits the seed is asked for, and how many passages are compared with the
             query, at least.
+        damping: Of the walk: the share of its steps that follow a link, above 0 and below 1; more
+            reaches passages further away.
         name: Name in traces and ``Hit.source``; ``graph`` unless given.
 
     Scores are in [0, 1].
@@ -122,6 +133,7 @@ class GraphRetriever(Retriever):
         max_entities: int = 10,
         fan_out: int | None = 50,
         candidates: int = 100,
+        damping: float = DAMPING,
         name: str = "graph",
     ) -> None:
         super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
@@ -142,6 +154,28 @@ class GraphRetriever(Retriever):
         self.max_entities = check_count(max_entities, "max_entities")
         self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
         self.candidates = check_top_k(candidates)
+        self.damping = _check_damping(damping)
+
+    def _current_arguments(self) -> Mapping[str, object]:
+        hops = {"enable_multi_hop": self.enable_multi_hop, "max_hops": self.max_hops}
+        return {**super()._current_arguments(), **hops, "seed": self.seed}
+
+    def by_entities(self, **hops: Unpack["Hops"]) -> Self:
+        """Return a copy that is entity search, whatever the seed.
+
+        Args:
+            hops: ``enable_multi_hop`` and ``max_hops``, where they are to differ.
+
+        Raises:
+            ConfigurationError: A value is out of range.
+        """
+        changed = copy.copy(self)
+        changed.seed = None
+        changed.linker = self.linker or EntityLinker(self.graphs.backend)
+        enable = hops.get("enable_multi_hop", self.enable_multi_hop)
+        changed.enable_multi_hop = of_type(enable, bool, "enable_multi_hop")
+        changed.max_hops = check_count(hops.get("max_hops", self.max_hops), "max_hops")
+        return changed
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -225,7 +259,8 @@ class GraphRetriever(Retriever):
             return (in_order(hits) if None in [hit.score for hit in hits] else hits)[: query.top_k]
         entities = _degrading(linked, self.name) or []
         started = yield from step(
-            "walk", call(Call(lambda: SeededWalk(links, hits, entities, query)))
+            "walk",
+            call(Call(lambda: SeededWalk(links, hits, entities, query, damping=self.damping))),
         )
         best = started.best(depth)
         texts = yield from step("texts", self._texts(list(best), query))
@@ -285,6 +320,12 @@ class GraphRetriever(Retriever):
             return dict.fromkeys(nodes, 0.0)
         values = cosines(matrix([known[id_] for id_ in ids], dim=len(vector)), vector)
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
+
+
+def _check_damping(damping: float) -> float:
+    if not (is_number(damping) and 0 < damping < 1):
+        raise ConfigurationError(f"damping must be above 0 and below 1, got {damping!r}")
+    return damping
 
 
 def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:

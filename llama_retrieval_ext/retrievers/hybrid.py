@@ -51,6 +51,7 @@ _ONE_ROUND_TRIP: Final = "search in one round trip"
 _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
+_PLAIN_SUM: Final = WeightedSum()
 
 
 class HybridRetriever(StoreRetriever):
@@ -125,8 +126,8 @@ class HybridRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
-        self.fusion = WeightedSum() if fusion is None else of_type(fusion, Fusion, "fusion")
-        self._by_default = fusion is None
+        self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
+        self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
         features = self.backend.features
@@ -194,8 +195,11 @@ class HybridRetriever(StoreRetriever):
 
     def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
         """The fusion for these rankings."""
-        found = len(rankings.get("keyword", ()))
-        return _ALL_MATCHES if self._by_default and found < self._depth(query) else self.fusion
+        return (
+            default_fusion(rankings, self._depth(query))
+            if self.uses_default_fusion
+            else self.fusion
+        )
 
     def _check_native(self) -> None:
         native = self.backend.features.fusions
@@ -282,6 +286,16 @@ class HybridRetriever(StoreRetriever):
         )
         retriever.embed_model = self.embed_model  # for the stages behind, if vector search fails
         return Leg(name, retriever, breaker=self._breakers[name])
+
+
+def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:
+    """Return the fusion that `HybridRetriever` uses by default.
+
+    Args:
+        rankings: What the legs found, by name.
+        candidates: How many hits each leg was asked for.
+    """
+    return _ALL_MATCHES if len(rankings.get("keyword", ())) < candidates else _PLAIN_SUM
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

@@ -24,9 +24,10 @@ class RetrievalPipeline(Retriever):
     Args:
         name: Name in traces.
         top_k: How many hits to return when the query does not say; None for all.
+        description: What it is for, in words.
 
     Raises:
-        ConfigurationError: The name is not a string.
+        ConfigurationError: The name or the description is not a string.
 
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
@@ -39,9 +40,10 @@ class RetrievalPipeline(Retriever):
 
     """
 
-    def __init__(self, name: str, *, top_k: int | None = None) -> None:
+    def __init__(self, name: str, *, top_k: int | None = None, description: str = "") -> None:
         of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
         super().__init__(top_k=top_k, name=name)
+        self.description = of_type(description, str, "description")
         self._value: object = None
         self._stages: tuple[object, ...] = ()
 
@@ -64,6 +66,16 @@ class RetrievalPipeline(Retriever):
         longer = copy.copy(self)
         vars(longer).update(_value=value, _stages=(*self._stages, stage))
         return longer
+
+    @property
+    def pipeline(self) -> Self:
+        """Itself: what a preset gives is both the retriever and its pipeline."""
+        return self
+
+    @property
+    def stages(self) -> tuple[object, ...]:
+        """What was added, in its order."""
+        return self._stages
 
     @property
     def children(self) -> Sequence[BaseRetriever]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
     from llama_retrieval_ext.stages.selection import (
         Alike,
+        BestPart,
         Collapse,
         Dedupe,
         LongContextReorder,
@@ -41,6 +42,7 @@ __all__ = [
     "MMR",
     "RRF",
     "Alike",
+    "BestPart",
     "Boost",
     "Borda",
     "Collapse",
@@ -101,6 +103,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
         "llama_retrieval_ext.stages.selection": (
             "Alike",
+            "BestPart",
             "Collapse",
             "Dedupe",
             "LongContextReorder",

@@ -139,6 +139,40 @@ class Top(Refine):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class BestPart(Refine):
+    """The first part of a ranking, and at least as many hits as the query asks for.
+
+    It stands before a stage that works on the better hits alone, such as `MMR`, which goes by its
+    own measure of relevance.
+
+    Args:
+        share: How much of the ranking stays; above 0 and at most 1.
+
+    Raises:
+        ConfigurationError: ``share`` is out of range.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> found = FakeRetriever([("a", 0.9), ("b", 0.8), ("c", 0.7), ("d", 0.6)])
+        >>> [hit.node_id for hit in (found >> BestPart()).retrieve("leave")]
+        ['a', 'b']
+
+    """
+
+    fast: ClassVar[bool] = True
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.share) and 0 < self.share <= 1):
+            raise ConfigurationError(f"share must be above 0 and at most 1, got {self.share!r}")
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the first part."""
+        least = query.top_k or query.at_least or 1
+        return list(hits[: max(math.ceil(self.share * len(hits)), least)])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Threshold(Refine):
     """The hits whose score is at least so much, in their order.
 

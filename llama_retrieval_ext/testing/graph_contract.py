@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import Expansion, expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.with_pytest import pytest
@@ -215,6 +215,29 @@ class WritableGraphContract(GraphContract):
         before = everything(graph)
         graph.upsert([], [Edge.of("pit", "NEXT", "crane", ACME)], source="doc").function()
         graph.delete_sources(["doc"], scope=None).function()
+        assert everything(graph) == before
+
+    def test_what_a_document_says_is_replaced_as_a_whole(self, graph: WritableGraph) -> None:
+        before = everything(graph)
+
+        def said(document: str, *entities: str) -> Contents:
+            edges = [Edge.of(document, "MENTIONS", entity, ACME) for entity in entities]
+            return Contents([GraphNode(document, "text_chunk", properties=ACME, text="t")], edges)
+
+        first = {"1": said("d1", "pit", "new", "old"), "2": said("d2", "new")}
+        for _ in range(2):
+            graph.replace_sources(first).function()
+        nodes, edges = answer(graph.said_by(["1", "none"]))["1"]
+        assert {node.id for node in nodes} == {"d1", "pit", "new", "old"}
+        assert {edge.target for edge in edges} == {"pit", "new", "old"}
+        graph.replace_sources({"1": said("d1", "newer")}).function()
+        named = {id_ for _, id_ in answer(graph.names(scope=SCOPE))}
+        assert {"new", "newer", "pit"} <= named
+        assert "old" not in named
+        assert answer(graph.said_by(["1"]))["1"].edges == [Edge.of("d1", "MENTIONS", "newer", ACME)]
+        graph.delete_sources(["1", "2"], scope=None).function()
+        assert everything(graph) == before
+        graph.compact()
         assert everything(graph) == before
 
     def test_tenants_with_the_same_ids_do_not_meet(self, graph: WritableGraph) -> None:

@@ -4,7 +4,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from llama_index.core.base.llms.generic_utils import (
@@ -23,6 +23,7 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.utils import get_tokenizer
 from pydantic import PrivateAttr
 
 Answer: TypeAlias = str | BaseException | tuple[float, str]
@@ -34,8 +35,14 @@ class ScriptedLLM(CustomLLM):
     An answer is a text, an exception to raise, or a text after so many seconds. Chat and streaming,
     sync and async, all draw on the same answers.
 
+    A prompt that leaves no room for ``num_output`` tokens, by LlamaIndex's tokenizer, is an
+    ``AssertionError``.
+
     Args:
-        answers: What to say; when they run out, the next prompt is a ``LookupError``.
+        answers: What to say; when they run out, the next prompt is a ``LookupError``. Or a function
+            of the prompt, for prompts whose order is not known.
+        context_window: Tokens of prompt and answer together.
+        num_output: Tokens of them for the answer.
 
     Examples:
         >>> llm = ScriptedLLM(["two", (0.01, "late")])
@@ -46,11 +53,22 @@ class ScriptedLLM(CustomLLM):
 
     """
 
+    context_window: int = 32_000
+    num_output: int = 1_000
     _left: deque[Answer] = PrivateAttr()
+    _answer: Callable[[str], Answer] | None = PrivateAttr(default=None)
     _prompts: list[str] = PrivateAttr(default_factory=list)
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        answers: Sequence[Answer] | Callable[[str], Answer],
+        *,
+        context_window: int = 32_000,
+        num_output: int = 1_000,
+    ) -> None:
+        super().__init__(context_window=context_window, num_output=num_output)
+        if callable(answers):
+            self._answer, answers = answers, ()
         self._left = deque(answers)
 
     @classmethod
@@ -60,8 +78,10 @@ class ScriptedLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A completion model with room for long prompts."""
-        return LLMMetadata(context_window=32_000, num_output=1_000, model_name="scripted")
+        """A completion model; by default with room for long prompts."""
+        return LLMMetadata(
+            context_window=self.context_window, num_output=self.num_output, model_name="scripted"
+        )
 
     @property
     def prompts(self) -> list[str]:
@@ -70,13 +90,24 @@ class ScriptedLLM(CustomLLM):
 
     def _next(self, prompt: str) -> tuple[float, str | BaseException]:
         self._prompts.append(prompt)
+        self._check_budget(prompt)
         try:
-            answer = self._left.popleft()
+            answer = self._left.popleft() if self._answer is None else self._answer(prompt)
         except IndexError:
             raise LookupError(
                 f"the script has no answer left for prompt {len(self._prompts)}: {prompt[:80]!r}"
             ) from None
         return answer if isinstance(answer, tuple) else (0.0, answer)
+
+    def _check_budget(self, prompt: str) -> None:
+        if len(prompt.encode()) + self.num_output <= self.context_window:
+            return  # a token has a byte at least
+        tokens = len(get_tokenizer()(prompt))
+        if tokens + self.num_output > self.context_window:
+            raise AssertionError(
+                f"a prompt of {tokens} tokens leaves no room for {self.num_output} in "
+                f"{self.context_window}: {prompt[:80]!r}"
+            )
 
     def _prompt(self, messages: Sequence[ChatMessage]) -> str:
         return (self.messages_to_prompt or messages_to_prompt)(messages)

@@ -353,3 +353,18 @@ def test_who_is_asked_may_say_no(
     assert "with all its documents?" in asked.stdout + asked.stderr
     assert asked.returncode == (1 if is_there else 0)
     assert (run("search", "leave", "--kb", url).returncode == 0) is is_there
+
+
+def test_a_graph_is_remembered_and_searched(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("On days of leave.md the canteen is closed.")
+    url, graph = f"embedded:{tmp_path / 'kb'}", f"graph:{tmp_path / 'graph'}"
+    made = run("ingest", handbook, "--kb", url, "--graph", graph)
+    assert made.returncode == 0, made.stderr
+    assert graph in run("info", "--kb", url).stdout
+    assert best(run, "annual leave", "--kb", url, "--mode", "graph")[0] == "leave.md"
+    assert "1 document" in run("delete", str(handbook / "lunch.txt"), "--kb", url).stdout
+    copy = ("copy", "--from", url, "--to", f"embedded:{tmp_path / 'copy'}")
+    assert "--graph" in run(*copy).stderr
+    assert "2 copied" in run(*copy, "--graph", f"graph:{tmp_path / 'graph2'}").stdout
+    assert run("remove", url, "--yes").returncode == 0
+    assert best(run, "年假", "--kb", copy[-1], "--mode", "graph")[0] == "年假.txt"

@@ -20,6 +20,7 @@ from llama_retrieval_ext import (
     Top,
     branches,
 )
+from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, compare, tune
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
 from llama_retrieval_ext.testing.corpus import sample_nodes
@@ -43,6 +44,11 @@ def pipeline() -> Retriever:
     return legs >> RRF() >> RuleRerank() >> Dedupe() >> Top(6)
 
 
+def legs_of_two() -> Retriever:
+    nodes = sample_nodes()
+    return branches(BM25Retriever(nodes), BM25Retriever(nodes[:3])) >> RRF()
+
+
 @cache
 def every_view() -> dict[str, str]:
     """The HTML of each kind of value, by its name."""
@@ -55,6 +61,8 @@ def every_view() -> dict[str, str]:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
         report = kb.add([Document(text="25 days", id_="leave"), Document(text="", id_=HOSTILE)])
         failed = IngestionReport(added=1, failures={HOSTILE: OSError(HOSTILE)}, seconds=0.5)
+        judged = Judgements({"q1": HOSTILE}, {"q1": {"hostile": 1}}, Level.NODE)
+        both = {"fused": retriever, HOSTILE: BM25Retriever(sample_nodes())}
         values = {
             "retriever": retriever,
             "bound": retriever.for_scope(Scope("acme")),
@@ -62,6 +70,9 @@ def every_view() -> dict[str, str]:
             "graph hit": SearchResult([hit], query=QUERY),
             "explanation": explanation,
             "comparison": explanation.compare(retriever.explain("sick leave")),
+            "experiment": Experiment(both, judged).run(progress=False),
+            "answers compared": compare(both, [HOSTILE], top_k=2),
+            "tuning": tune(legs_of_two(), judged, progress=False),
             "knowledge base": kb,
             "report": report,
             "failed report": failed,

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from unittest.mock import Mock
 
 import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
@@ -15,7 +16,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.neo4j_rows import Rows
@@ -169,3 +170,25 @@ def content(graph: Neo4jGraph) -> Rows:
         {},
     )
     return rows.function()
+
+
+def test_what_many_documents_say_is_written_in_one_round_trip(
+    graph: Neo4jGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = {"tenant_id": "acme"}
+    said = {
+        f"d{n}": Contents([GraphNode(f"p{n}", text="", properties=acme)], [mention(f"p{n}", acme)])
+        for n in range(100)
+    }
+    graph.replace_sources({}).function()  # makes the constraint
+    write = Mock(wraps=graph.connection.write)
+    monkeypatch.setattr(graph.connection, "write", write)
+    for _ in range(2):
+        graph.replace_sources(said).function()
+    assert write.call_count == 2
+    nodes, edges = graph.contents(scope=Scope("acme")).function()
+    assert (len(nodes), len(edges)) == (101, 100)
+
+
+def mention(passage: str, properties: dict[str, str]) -> Edge:
+    return Edge.of(passage, "MENTIONS", "crane", properties)

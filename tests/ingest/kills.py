@@ -3,7 +3,7 @@
 Run by `test_kill.py`, as a process of its own: a fork of the test's process would have its threads'
 locks and none of its threads. Each round is a fork, so that nothing is imported twice.
 
-    python kills.py URL ROUNDS SEED LONGEST_S
+    python kills.py URL ROUNDS SEED LONGEST_S [GRAPH]
 """
 
 import os
@@ -17,12 +17,17 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_retrieval_ext.ingest import storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.ingest.graphs import LINKS, check_in_step
 
 DOCUMENTS = [f"d{number}" for number in range(6)]
 
@@ -39,7 +44,7 @@ def nodes(version: int) -> list[TextNode]:
         TextNode(
             id_=id_,
             text=text,
-            metadata={"version": version},
+            metadata={"version": version, "tags": [f"version {version}", f"part {id_[-1]}"]},
             relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)},
         )
         for ref in DOCUMENTS
@@ -49,7 +54,9 @@ def nodes(version: int) -> list[TextNode]:
 
 def opened(url: str) -> KnowledgeBase:
     storage._PATIENCE_S = 0.0  # whoever wrote before is dead
-    return KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=8))
+    graph = sys.argv[5] if len(sys.argv) > 5 else None
+    links = LINKS if graph else None
+    return KnowledgeBase.open(url, embed_model=FakeEmbedding(dim=8), graph=graph, links=links)
 
 
 def write_until_killed(url: str, first: int, acknowledge: Callable[[int], object]) -> None:
@@ -74,6 +81,8 @@ def check(url: str, acknowledged: int) -> None:
             assert found.get(ref) in [expected(ref, each) if each else None for each in allowed]
         listed = {document.document_id: document.n_nodes for document in kb.documents()}
         assert listed == {ref: len(texts) for ref, texts in found.items()}
+        if kb.graph is not None:
+            check_in_step(kb)
 
 
 def forked(work: Callable[[], object]) -> int:

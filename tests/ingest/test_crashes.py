@@ -128,10 +128,11 @@ class FusedJournal(LocalJournal):
 
 
 class World:
-    """A store and a ledger that outlive the process that writes them."""
+    """A store, a ledger, and a graph beside them, that outlive the process that writes them."""
 
     def __init__(self) -> None:
         self.store = FusedStore()
+        self.graph = FusedStore()  # what it has taken is on disk
         self.file = Database(None, SCHEMA)
 
     def ledger(self, fuse: Fuse) -> Ledger:
@@ -143,9 +144,9 @@ class World:
         return journal
 
     def writer(self, fuse: Fuse) -> Writer:
-        self.store.fuse = fuse
-        target = StoreTarget(self.store, self.store.flush)
-        return Writer([target], self.journal(fuse), lock=WriteLock())
+        self.store.fuse = self.graph.fuse = fuse
+        targets = [StoreTarget(self.graph, lambda: None), StoreTarget(self.store, self.store.flush)]
+        return Writer(targets, self.journal(fuse), lock=WriteLock())
 
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""
@@ -154,6 +155,7 @@ class World:
         texts = self.store.texts()
         found = {key.ref: {id_: texts[id_] for id_ in own} for key, own in ids.items()}
         assert sum(map(len, found.values())) == len(self.store.nodes)  # and there is no other
+        assert self.graph.texts() == texts
         return found
 
 

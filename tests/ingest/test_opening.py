@@ -139,9 +139,9 @@ def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
     kb = open_kb()
     assert isinstance(kb._ledger, LocalLedger)
     with kb._ledger.database.transaction() as connection:
-        connection.execute("UPDATE manifest SET value = '3' WHERE key = 'format'")
+        connection.execute("UPDATE manifest SET value = '4' WHERE key = 'format'")
         connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
-    with pytest.raises(StoreFormatError, match="format 3"):
+    with pytest.raises(StoreFormatError, match="format 4"):
         open_kb()
 
 

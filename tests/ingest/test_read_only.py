@@ -128,8 +128,10 @@ def test_it_opens_on_a_read_only_file_system(tmp_path: Path) -> None:
     )
     mount = f"mount --bind {tmp_path / 'kb'} {folder} && mount -o remount,ro,bind {folder}"
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f'{mount} || exit 77; exec "$0" "$@"', sys.executable]
-        + ["-c", program],
+        [
+            *("unshare", "-rm", "sh", "-c", f'{mount} || exit 77; exec "$0" "$@"'),
+            *(sys.executable, "-c", program),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

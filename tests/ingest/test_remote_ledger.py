@@ -34,6 +34,9 @@ class Nodes:
         self.is_down = False
         self.before_add: Callable[[], object] = lambda: None
 
+    def check(self) -> None:
+        """It is never looked at before."""
+
     def add(self, nodes: Sequence[BaseNode]) -> None:
         if self.is_down:
             raise StoreUnavailableError("the server is down")

@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
+from llama_retrieval_ext.ingest.searching import StoreKind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
@@ -28,7 +28,7 @@ def kb(kb: KnowledgeBase) -> KnowledgeBase:
 
 
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: Kind) -> None:
+def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: StoreKind) -> None:
     only_sick = MetadataFilters(filters=[MetadataFilter(key="id", value="sick")])
     assert len(kb.retriever(kind, top_k=1).retrieve("leave")) == 1
     hits = kb.retriever(kind, filters=only_sick).retrieve("leave")
@@ -57,7 +57,7 @@ def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize(("kind", "near"), [("vektor", "vector"), ("keywords", "keyword")])
 def test_an_unknown_kind_is_refused_with_the_right_spelling(
-    kb: KnowledgeBase, kind: Kind, near: str
+    kb: KnowledgeBase, kind: StoreKind, near: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"did you mean '{near}'"):
         kb.retriever(kind)
@@ -66,7 +66,7 @@ def test_an_unknown_kind_is_refused_with_the_right_spelling(
 @pytest.mark.parametrize("kind", ["vector", "keyword"])
 @pytest.mark.parametrize("option", [{"alpha": 0.5}, {"candidates": 5}, {"pushdown": True}], ids=str)
 def test_options_of_hybrid_are_refused_elsewhere(
-    kb: KnowledgeBase, kind: Kind, option: dict[str, Any]
+    kb: KnowledgeBase, kind: StoreKind, option: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigurationError, match="are for 'hybrid'"):
         kb.retriever(kind, **option)
@@ -103,7 +103,7 @@ def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
 )
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
 def test_a_few_hits_of_each_document_come_within_the_scope(
-    open_kb: Callable[..., KnowledgeBase], kind: Kind
+    open_kb: Callable[..., KnowledgeBase], kind: StoreKind
 ) -> None:
     with open_kb(require_scope=True) as kb:
         for tenant in "ab":

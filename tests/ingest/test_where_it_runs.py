@@ -15,6 +15,7 @@ import uvloop
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.searching import StoreKind
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
@@ -52,7 +53,8 @@ def kb(url: str) -> Iterator[KnowledgeBase]:
 
 @pytest.fixture(params=["vector", "keyword", "hybrid"])
 def retriever(kb: KnowledgeBase, request: pytest.FixtureRequest) -> Retriever:
-    return kb.retriever(request.param, top_k=1)
+    kind: StoreKind = request.param
+    return kb.retriever(kind, top_k=1)
 
 
 def _sync(retriever: Retriever) -> list[str]:

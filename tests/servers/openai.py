@@ -45,7 +45,8 @@ class FakeOpenAI:
                 status, answer = fake.reply(self.path, json.loads(body))
                 with suppress(ConnectionError):  # who asked may have given up
                     self.send_response(status)
-                    self.send_header("Content-Type", "application/json")
+                    kind = "event-stream" if answer.startswith(b"data:") else "json"
+                    self.send_header("Content-Type", f"{_TYPES[kind]}/{kind}")
                     self.send_header("Content-Length", str(len(answer)))
                     self.end_headers()
                     self.wfile.write(answer)
@@ -79,6 +80,8 @@ class FakeOpenAI:
             reply = Failure(503)
         if isinstance(reply, Failure):
             return reply.status, b'{"error": {"message": "scripted to fail"}}'
+        if request.get("stream"):
+            return 200, _events(request["model"], reply)
         return 200, json.dumps(_completion(request["model"], reply)).encode()
 
     def __enter__(self) -> Self:
@@ -88,6 +91,24 @@ class FakeOpenAI:
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+_TYPES = {"event-stream": "text", "json": "application"}
+
+
+def _events(model: str, text: str) -> bytes:
+    """The same answer as server-sent events, a few characters each."""
+    chunks = [
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": model,
+            "choices": [{"index": 0, "delta": {"role": "assistant", "content": text[n : n + 3]}}],
+        }
+        for n in range(0, len(text), 3)
+    ]
+    return "".join(f"data: {each}\n\n" for each in [*map(json.dumps, chunks), "[DONE]"]).encode()
 
 
 def _completion(model: str, text: str) -> dict[str, object]:

@@ -2,16 +2,15 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import yaml
 
-from llama_retrieval_ext.errors import RuleSyntaxError
+from llama_retrieval_ext.errors import RetrievalExtError, RuleSyntaxError
 
 T = TypeVar("T")
 
 MAX_BYTES: Final = 1_000_000
-_MAX_DEPTH: Final = 12
 # The parser in C, where PyYAML was built with it, is ten times as fast.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -20,10 +19,11 @@ def composed(text: str, reader: "Reader") -> yaml.Node:
     """Return the node of a text.
 
     Raises:
-        RuleSyntaxError: It is no YAML, too long or too deep, or has references.
+        RetrievalExtError: The reader's error: the text is no YAML, too long or too deep, or has
+            references.
     """
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise reader.error(None, f"the text is longer than {MAX_BYTES} bytes")
+    if len(text.encode("utf-8", "replace")) > reader.max_bytes:
+        raise reader.error(None, f"the text is longer than {reader.max_bytes} bytes")
     try:
         _check_events(text, reader)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
@@ -32,7 +32,7 @@ def composed(text: str, reader: "Reader") -> yaml.Node:
     except yaml.YAMLError as error:
         raise reader.error(None, f"no YAML: {error}") from error
     if node is None:
-        raise reader.error(None, "the text is empty; write 'rules:' and a list")
+        raise reader.error(None, f"the text is empty; write {reader.example}")
     return node
 
 
@@ -41,10 +41,10 @@ def _check_events(text: str, reader: "Reader") -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise reader.error(event, "references (& and *) are not allowed in rules")
+            raise reader.error(event, f"references (& and *) are not allowed in {reader.what}")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
+        if depth > reader.max_depth:
             raise reader.error(event, "the YAML is nested too deeply")
 
 
@@ -55,13 +55,17 @@ class Reader:
         file: What the text is called in messages.
     """
 
+    what: ClassVar[str] = "rules"
+    example: ClassVar[str] = "'rules:' and a list"
+    max_bytes: ClassVar[int] = MAX_BYTES
+    max_depth: ClassVar[int] = 12
+
     def __init__(self, file: str) -> None:
         self.file = file
 
-    def error(self, at: object, message: str) -> RuleSyntaxError:
+    def error(self, at: object, message: str) -> RetrievalExtError:
         """Return an error at a YAML node, an event or an error of the parser."""
-        mark = getattr(at, "start_mark", None) or getattr(at, "problem_mark", None)
-        line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+        line, column = position(at)
         return RuleSyntaxError(message, file=self.file, line=line, column=column)
 
     def fields(self, node: yaml.Node, known: Sequence[str], what: str) -> "Fields":
@@ -95,6 +99,12 @@ class Reader:
             return yaml.constructor.SafeConstructor().construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
             raise self.error(node, f"no value: {error}") from error
+
+
+def position(at: object) -> tuple[int, int]:
+    """Return line and column, from 1, of a YAML node, an event or an error of the parser."""
+    mark = getattr(at, "start_mark", None) or getattr(at, "problem_mark", None)
+    return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
 
 
 class Fields:

@@ -221,6 +221,22 @@ class MMR(Reranker):
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """The plan for the picks."""
+        embedding, vectors = yield from self.vectors_plan(query, hits)
+        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
+        return reranked(hits, picks, by="MMR")
+
+    def vectors_plan(
+        self, query: Query, hits: Sequence[Hit]
+    ) -> Plan[tuple[list[float], list[Vector]]]:
+        """The plan for the embedding of the query, and those of the hits in their order.
+
+        Args:
+            query: Which may carry its embedding.
+            hits: Whose nodes may carry theirs.
+
+        Raises:
+            ConfigurationError: There is no way to an embedding.
+        """
         carried = [hit.node.embedding for hit in hits]
         bare = [hit for hit, vector in zip(hits, carried, strict=True) if vector is None]
         known = yield from stored_embeddings(bare, self.store, self.embed_model)
@@ -235,8 +251,7 @@ class MMR(Reranker):
             known[hit.node.node_id] if vector is None else vector
             for hit, vector in zip(hits, carried, strict=True)
         ]
-        picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
-        return reranked(hits, picks, by="MMR")
+        return embedding, vectors
 
     def _picks(self, question: Vector, vectors: Sequence[Vector]) -> list[tuple[int, float]]:
         rows = matrix(vectors, dim=len(question))

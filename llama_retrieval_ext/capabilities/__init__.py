@@ -1,0 +1,91 @@
+"""What is built on retrieval: cited answers, style, analysis, insights, memory, intent, tools."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Finding
+    from llama_retrieval_ext.capabilities.bundle import CapabilityBundle
+    from llama_retrieval_ext.capabilities.citations import Citation, Citations, check_citations
+    from llama_retrieval_ext.capabilities.consolidation import Consolidation
+    from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+    from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM
+    from llama_retrieval_ext.capabilities.insight import (
+        Insight,
+        InsightGenerator,
+        InsightReport,
+    )
+    from llama_retrieval_ext.capabilities.intent import (
+        Intent,
+        IntentRecognizer,
+        RecognizedIntent,
+    )
+    from llama_retrieval_ext.capabilities.memory import Fading, MemoryManager
+    from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
+    from llama_retrieval_ext.capabilities.memory_storage import Memory, documents_only
+    from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+    from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
+    from llama_retrieval_ext.capabilities.tools import retrieval_tool
+
+
+__all__ = [
+    "Analysis",
+    "CallableLLM",
+    "CapabilityBundle",
+    "CapabilityFactory",
+    "Citation",
+    "Citations",
+    "Consolidation",
+    "DataAnalyzer",
+    "Fading",
+    "Finding",
+    "Insight",
+    "InsightGenerator",
+    "InsightReport",
+    "Intent",
+    "IntentRecognizer",
+    "Memory",
+    "MemoryBlock",
+    "MemoryManager",
+    "RAGAnswer",
+    "RAGGenerator",
+    "RecognizedIntent",
+    "StyleGenerator",
+    "StyledText",
+    "check_citations",
+    "documents_only",
+    "retrieval_tool",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.capabilities.analysis": ("Analysis", "DataAnalyzer", "Finding"),
+        "llama_retrieval_ext.capabilities.bundle": ("CapabilityBundle",),
+        "llama_retrieval_ext.capabilities.generation.callable_llm": ("CallableLLM",),
+        "llama_retrieval_ext.capabilities.citations": (
+            "Citation",
+            "Citations",
+            "check_citations",
+        ),
+        "llama_retrieval_ext.capabilities.consolidation": ("Consolidation",),
+        "llama_retrieval_ext.capabilities.factory": ("CapabilityFactory",),
+        "llama_retrieval_ext.capabilities.insight": (
+            "Insight",
+            "InsightGenerator",
+            "InsightReport",
+        ),
+        "llama_retrieval_ext.capabilities.intent": (
+            "Intent",
+            "IntentRecognizer",
+            "RecognizedIntent",
+        ),
+        "llama_retrieval_ext.capabilities.memory": ("Fading", "MemoryManager"),
+        "llama_retrieval_ext.capabilities.memory_block": ("MemoryBlock",),
+        "llama_retrieval_ext.capabilities.memory_storage": ("Memory", "documents_only"),
+        "llama_retrieval_ext.capabilities.rag": ("RAGAnswer", "RAGGenerator"),
+        "llama_retrieval_ext.capabilities.style": ("StyledText", "StyleGenerator"),
+        "llama_retrieval_ext.capabilities.tools": ("retrieval_tool",),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

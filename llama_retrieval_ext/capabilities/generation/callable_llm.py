@@ -1,0 +1,165 @@
+"""`CallableLLM`: a plain function from prompt to text as a LlamaIndex LLM."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from threading import Thread
+from typing import Any, TypeAlias
+
+from llama_index.core.base.llms.types import (
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.llms import CustomLLM
+from llama_index.core.llms.callbacks import llm_completion_callback
+
+from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+
+# A function from prompt to text, sync or async.
+Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
+
+
+class CallableLLM(CustomLLM):
+    """A LlamaIndex LLM that calls a function.
+
+    Args:
+        caller: Takes the prompt and returns the answer; sync or async. One with a parameter
+            ``temperature`` gets it, where it is set.
+        context_window: Tokens of prompt and answer together.
+        num_output: Tokens of them that are left for the answer.
+
+    Raises:
+        ConfigurationError: ``caller`` cannot be called.
+
+    Examples:
+        >>> str(CallableLLM(lambda prompt: prompt.upper()).complete("leave"))
+        'LEAVE'
+
+    """
+
+    caller: Callable[..., Any]
+    context_window: int = 8192
+    num_output: int = 1024
+
+    def __init__(
+        self,
+        caller: Caller,
+        *,
+        context_window: int = 8192,
+        num_output: int = 1024,
+        **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> None:
+        if not callable(caller):
+            raise ConfigurationError(
+                f"caller must be a function from prompt to text, got {caller!r}"
+            )
+        super().__init__(
+            caller=caller, context_window=context_window, num_output=num_output, **kwargs
+        )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of the class in serialised form."""
+        return "CallableLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """The sizes, and the function's name as that of the model."""
+        return LLMMetadata(
+            context_window=self.context_window,
+            num_output=self.num_output,
+            model_name=getattr(self.caller, "__name__", type(self.caller).__name__),
+        )
+
+    @property
+    def takes_temperature(self) -> bool:
+        """Whether the function has a parameter for it."""
+        try:
+            parameters = inspect.signature(self.caller).parameters
+        except (TypeError, ValueError):  # some built-in functions have no signature
+            return False
+        return "temperature" in parameters
+
+    @llm_completion_callback()
+    def complete(
+        self,
+        prompt: str,
+        formatted: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
+        **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> CompletionResponse:
+        """Return what the function returns."""
+        value = self.caller(prompt, **self._options(kwargs))
+        return _response(_waited(value) if inspect.isawaitable(value) else value)
+
+    @llm_completion_callback()
+    async def acomplete(
+        self,
+        prompt: str,
+        formatted: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
+        **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> CompletionResponse:
+        """Await the function; one that blocks runs in a thread."""
+        options = self._options(kwargs)
+        if inspect.iscoroutinefunction(self.caller):
+            return _response(await self.caller(prompt, **options))
+        value = await asyncio.to_thread(self.caller, prompt, **options)
+        return _response(await value if inspect.isawaitable(value) else value)
+
+    @llm_completion_callback()
+    def stream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> CompletionResponseGen:
+        """Yield the whole answer at once."""
+        whole = self.complete(prompt, formatted=formatted, **kwargs)
+        yield CompletionResponse(text=whole.text, delta=whole.text)
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
+        **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> CompletionResponseAsyncGen:
+        """Yield the whole answer at once, without blocking the loop."""
+
+        async def parts() -> CompletionResponseAsyncGen:
+            whole = await self.acomplete(prompt, formatted=formatted, **kwargs)
+            yield CompletionResponse(text=whole.text, delta=whole.text)
+
+        return parts()
+
+    def _options(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if "temperature" in kwargs and self.takes_temperature:
+            return {"temperature": kwargs["temperature"]}
+        return {}
+
+
+def _response(value: object) -> CompletionResponse:
+    if not isinstance(value, str):
+        raise GenerationError(f"the llm_caller must return text, got {value!r}")
+    return CompletionResponse(text=value)
+
+
+def _waited(value: Awaitable[object]) -> object:
+    """The result, from a loop in a thread of its own: this one may have a running loop."""
+    done: Future[object] = Future()
+
+    async def awaited() -> object:
+        return await value
+
+    def work() -> None:
+        try:
+            done.set_result(asyncio.run(awaited()))
+        except BaseException as error:  # noqa: BLE001 - raised by result()
+            done.set_exception(error)
+
+    context = copy_context()
+    Thread(target=context.run, args=(work,), daemon=True).start()
+    return done.result()

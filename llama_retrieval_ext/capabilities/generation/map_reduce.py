@@ -1,0 +1,184 @@
+"""Map-reduce with a language model: findings with their evidence, from items of any length."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from llama_index.core.node_parser import SentenceSplitter
+from pydantic import BaseModel
+
+from llama_retrieval_ext.capabilities.generation.language_model import (
+    LanguageModel,
+    structured_prompt,
+)
+from llama_retrieval_ext.errors import GenerationError
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+
+M = TypeVar("M", bound=BaseModel)
+# How many prompts are out at the same time.
+_AT_ONCE: Final = 4
+# Smaller parts of an item are not worth a prompt.
+_LEAST_ROOM: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something to read, or a finding from it.
+
+    Attributes:
+        text: What it says.
+        sources: Ids of what it is from.
+        kind: What kind of finding it is; empty for something to read.
+        confidence: How sure the model is, in [0, 1].
+        title: A short form of the text; may be empty.
+    """
+
+    text: str
+    sources: tuple[str, ...]
+    kind: str = ""
+    confidence: float = 1.0
+    title: str = ""
+
+
+# The ids behind the numbers of items; numbers out of range have none.
+SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
+OnFindings: TypeAlias = Callable[[list[Item]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MapReduce(Generic[M]):
+    """Findings from items: in as many prompts as it takes, then merged until one prompt holds all.
+
+    A prompt that fails is left out, and the answer marked degraded; if merging fails, the findings
+    stay as they are.
+
+    Args:
+        model: Reads the items.
+        name: Name in traces and errors.
+        output_cls: What the model answers.
+        prompt: The prompt for numbered items; its second argument says whether they are findings
+            that have to be merged.
+        findings: The findings in an answer.
+    """
+
+    model: LanguageModel
+    name: str
+    output_cls: type[M]
+    prompt: Callable[[str, bool], str]
+    findings: Callable[[M, SourcesOf], list[Item]]
+
+    def plan(self, items: Sequence[Item], report: OnFindings | None = None) -> Plan[list[Item]]:
+        """Return the plan for the findings.
+
+        Args:
+            items: What to read.
+            report: Called with the findings so far, after each few prompts.
+
+        Raises:
+            GenerationError: No prompt got a usable answer.
+        """
+        chunks = self._chunks(items, merging=False)
+        results = yield from self._answers(chunks, merging=False, report=report)
+        if chunks and all(each is None for each in results):
+            reason = current_context().session.degraded[-1].reason
+            raise GenerationError(
+                f"{self.name}: no usable answer to any of {len(chunks)} prompts; {reason}"
+            )
+        findings = [finding for each in results for finding in each or ()]
+        while len(chunks) > 1 and findings:
+            following = self._chunks(findings, merging=True)
+            if len(following) >= len(chunks):
+                note_degraded(self.name, "the findings are too many to be merged")
+                break
+            chunks = following
+            results = yield from self._answers(chunks, merging=True, report=None)
+            findings = [
+                finding
+                for chunk, each in zip(chunks, results, strict=True)
+                for finding in (chunk if each is None else each)
+            ]
+        return findings
+
+    def _chunks(self, items: Sequence[Item], *, merging: bool) -> list[list[Item]]:
+        """The items in lists that fit into a prompt each; long ones in parts."""
+        room = self.model.room(structured_prompt(self.prompt("", merging), self.output_cls))
+        if room < _LEAST_ROOM:
+            raise GenerationError(
+                f"{self.name}: the prompt leaves {max(room, 0)} tokens of the context window for "
+                "what is to be read; use a model with a longer context"
+            )
+        chunks: list[list[Item]] = [[]]
+        left = room
+        for part in (part for item in items for part in self._parts(item, room)):
+            cost = self.model.tokens.count(_numbered(len(chunks[-1]) + 1, part)) + 2
+            if cost > left and chunks[-1]:
+                chunks.append([])
+                left = room
+            chunks[-1].append(part)
+            left -= cost
+        return [chunk for chunk in chunks if chunk]
+
+    def _parts(self, item: Item, room: int) -> Iterator[Item]:
+        most = (
+            room - self.model.tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
+        )
+        if self.model.tokens.count(item.text) <= most:
+            if item.text.strip():
+                yield item
+            return
+        splitter = SentenceSplitter(
+            chunk_size=most,
+            chunk_overlap=0,
+            tokenizer=lambda text: list(range(self.model.tokens.count(text))),
+        )
+        for text in splitter.split_text(item.text):
+            yield Item(
+                self.model.tokens.shortened(text, most), item.sources, item.kind, item.confidence
+            )
+
+    def _answers(
+        self, chunks: Sequence[list[Item]], *, merging: bool, report: OnFindings | None
+    ) -> Plan[list[list[Item] | None]]:
+        """The findings from each chunk; None for those that failed."""
+        results: list[list[Item] | None] = []
+        for start in range(0, len(chunks), _AT_ONCE):
+            batch = chunks[start : start + _AT_ONCE]
+            outcomes: list[Outcome[list[Item]]] = yield Together(
+                [Task(self.name, self._answer(chunk, merging=merging)) for chunk in batch]
+            )
+            for chunk, outcome in zip(batch, outcomes, strict=True):
+                results.append(self._settled(chunk, outcome, merging=merging))
+            if report is not None:
+                report([finding for each in results for finding in each or ()])
+        return results
+
+    def _answer(self, chunk: Sequence[Item], *, merging: bool) -> Plan[list[Item]]:
+        text = "\n\n".join(_numbered(number, item) for number, item in enumerate(chunk, start=1))
+        answer = yield from self.model.structured(
+            self.name, self.prompt(text, merging), self.output_cls
+        )
+
+        def sources_of(numbers: Sequence[int]) -> tuple[str, ...]:
+            known = (chunk[number - 1] for number in numbers if 1 <= number <= len(chunk))
+            return tuple(dict.fromkeys(source for item in known for source in item.sources))
+
+        return self.findings(answer, sources_of)
+
+    def _settled(
+        self, chunk: Sequence[Item], outcome: Outcome[list[Item]], *, merging: bool
+    ) -> list[Item] | None:
+        if outcome.error is None:
+            return outcome.result()
+        if isinstance(outcome.error, MISTAKES) or not isinstance(outcome.error, GenerationError):
+            raise outcome.error
+        ids = list(dict.fromkeys(source for item in chunk for source in item.sources))
+        what = "merging the findings" if merging else f"reading {', '.join(ids[:5])}"
+        note_degraded(self.name, f"{what} failed: {outcome.error}")
+        return None
+
+
+def _numbered(number: int, item: Item) -> str:
+    kind = f" {item.kind}:" if item.kind else ""
+    return f"[{number}]{kind} {item.text}"

@@ -1,0 +1,105 @@
+"""Numbered passages in a prompt, as many as its token budget takes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, TypeAlias
+
+from llama_index.core.schema import BaseNode, NodeWithScore, TextNode
+
+from llama_retrieval_ext.capabilities.generation.tokens import Tokens
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import source_in
+from llama_retrieval_ext.results import Hit, as_hit
+
+# What takes the part of retrieved passages: texts, nodes, hits.
+Passage: TypeAlias = str | BaseNode | NodeWithScore
+PassagesLike: TypeAlias = Passage | Sequence[Passage]
+
+# A passage that is cut is worth reading from about here.
+_LEAST_TOKENS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Passages as they stand in a prompt.
+
+    Attributes:
+        text: The numbered passages; the first has the number 1.
+        hits: The hit behind each number.
+        left_out: How many more did not fit.
+    """
+
+    text: str
+    hits: tuple[Hit, ...]
+    left_out: int = 0
+
+
+def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) -> Passages:
+    """Return the first passages that fit into so many tokens.
+
+    A passage that is too long for what is left is cut if a good part of it fits; what follows it is
+    left out, so that no worse hit stands for a better one.
+
+    Args:
+        hits: Best first.
+        tokens: Counts tokens.
+        room: Tokens that the passages may take together.
+        first: The number of the first.
+    """
+    texts: list[str] = []
+    for number, hit in enumerate(hits, start=first):
+        head, body = f"[{number}]{_title(hit.node)}\n", _body(hit.node)
+        cost = tokens.count(f"{head}{body}\n\n")
+        if cost > room:
+            body = tokens.shortened(body, room - tokens.count(f"{head}\n\n") - 1)
+            if tokens.count(body) >= min(_LEAST_TOKENS, cost):
+                texts.append(head + body)
+            break
+        texts.append(head + body)
+        room -= cost
+    return Passages("\n\n".join(texts), tuple(hits[: len(texts)]), len(hits) - len(texts))
+
+
+def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
+    """Return hits for texts, nodes and hits; a text gets an id by its number.
+
+    Raises:
+        ConfigurationError: One of them is none of these.
+
+    Examples:
+        >>> [hit.node_id for hit in as_hits(["25 days of leave", "Sick leave"])]
+        ['context-1', 'context-2']
+
+    """
+    several = isinstance(passages, Iterable) and not isinstance(
+        passages, str | BaseNode | NodeWithScore
+    )
+    items = list(passages) if several else [passages]
+    return [_as_hit(item, f"{name}-{number}", name) for number, item in enumerate(items, start=1)]
+
+
+def _as_hit(item: object, node_id: str, name: str) -> Hit:
+    if isinstance(item, NodeWithScore):
+        scored = item if item.score is not None else NodeWithScore(node=item.node, score=1.0)
+        return as_hit(scored, source=name)
+    if isinstance(item, BaseNode):
+        return Hit(node=item, score=1.0, source=name)
+    if isinstance(item, str):
+        return Hit(node=TextNode(id_=node_id, text=item), score=1.0, source=name)
+    raise ConfigurationError(f"{name} takes texts, nodes and hits, got {item!r}")
+
+
+def title_of(node: BaseNode) -> str:
+    """Return the title of a node, or else the name of its file; empty where there is neither."""
+    title = node.metadata.get("title")
+    return title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
+
+
+def _title(node: BaseNode) -> str:
+    title = title_of(node)
+    return f" {title}" if title else ""
+
+
+def _body(node: BaseNode) -> str:
+    return node.get_content().strip()

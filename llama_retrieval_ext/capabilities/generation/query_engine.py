@@ -1,0 +1,230 @@
+"""The base of capabilities that write a text from passages: a LlamaIndex query engine."""
+
+import time
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    Response,
+    StreamingResponse,
+)
+from llama_index.core.llms import LLM
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.schema import QueryBundle, QueryType
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
+from llama_retrieval_ext.capabilities.generation.passages import Passages, fitted
+from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.trace import Degradation
+
+R = TypeVar("R", bound=Response)
+_LEAST_S: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a text is written for.
+
+    Attributes:
+        query: The question or task, with scope and filters.
+        passages: Passages of the caller, instead of retrieved ones; None to retrieve.
+        temperature: None for the model's own.
+    """
+
+    query: Query
+    passages: tuple[Hit, ...] | None = None
+    temperature: float | None = None
+
+
+class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
+    """A query engine that fills a prompt with passages and lets a model write.
+
+    Attributes:
+        streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
+    """
+
+    fields_of_prompt: ClassVar[tuple[str, ...]] = ()
+    task: ClassVar[str] = "generate"
+
+    streaming: bool = False
+    _model: LanguageModel = PrivateAttr()
+    _prompt: str = PrivateAttr()
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic's
+        super().__init__(**fields)
+
+    @abstractmethod
+    def _candidates(self, request: Request) -> Plan[list[Hit]]:
+        """The plan for the passages to choose from, best first."""
+
+    @abstractmethod
+    def _filled(self, request: Request, passages: Passages) -> str:
+        """The prompt."""
+
+    @abstractmethod
+    def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
+        """The answer for a whole text; an empty one where no model was called."""
+
+    @abstractmethod
+    def _partial(self, text: str, passages: Passages) -> R | None:
+        """The answer for an unfinished text; None where it cannot be shown yet."""
+
+    def _needs_passages(self) -> bool:
+        """Whether no model is called without passages."""
+        return False
+
+    @property
+    def llm(self) -> LLM:
+        """The language model."""
+        return self._model.llm
+
+    def custom_query(self, query_str: str) -> R:
+        """LlamaIndex's hook; ``query`` also honours what a `Query` carries."""
+        return self._run(Request(Query.of(query_str)))
+
+    async def acustom_query(self, query_str: str) -> R:
+        """LlamaIndex's hook; ``aquery`` also honours what a `Query` carries."""
+        return await self._arun(Request(Query.of(query_str)))
+
+    def query(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
+        """Return the answer, or a streaming response of it."""
+        answer: RESPONSE_TYPE = BaseQueryEngine.query(self, Query.of(str_or_query_bundle))
+        return answer
+
+    async def aquery(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
+        """`query` without blocking the event loop."""
+        answer: RESPONSE_TYPE = await BaseQueryEngine.aquery(self, Query.of(str_or_query_bundle))
+        return answer
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        request = Request(Query.of(query_bundle))
+        if not self.streaming:
+            return self._run(request)
+        parts = self._stream(request)
+        first = next(parts)
+        return StreamingResponse(_deltas(first, parts), source_nodes=first.source_nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        request = Request(Query.of(query_bundle))
+        if not self.streaming:
+            return await self._arun(request)
+        parts = self._astream(request)
+        first = await anext(parts)
+        return AsyncStreamingResponse(_adeltas(first, parts), source_nodes=first.source_nodes)
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {"prompt": PromptTemplate(self._prompt)}
+
+    def _update_prompts(self, prompts: dict[str, Any]) -> None:
+        if "prompt" in prompts:
+            self._prompt = self._checked_prompt(prompts["prompt"].get_template())
+
+    @classmethod
+    def _checked_prompt(cls, prompt: str) -> str:
+        missing = [f"{{{name}}}" for name in cls.fields_of_prompt if f"{{{name}}}" not in prompt]
+        if missing:
+            raise ConfigurationError(
+                f"the prompt must contain {' and '.join(missing)}, got {prompt!r}"
+            )
+        return prompt
+
+    def _run(self, request: Request) -> R:
+        return result(within(self.task, self._answer(request), request.query.timeout_s))
+
+    async def _arun(self, request: Request) -> R:
+        plan = within(self.task, self._answer(request), request.query.timeout_s)
+        return await aresult(plan)
+
+    def _stream(self, request: Request) -> Iterator[R]:
+        started = time.monotonic()
+        passages, degraded = result(
+            within(self.task, self._prepared(request), request.query.timeout_s)
+        )
+        text = ""
+        if passages.hits or not self._needs_passages():
+            prompt = self._filled(request, passages)
+            model = self._model_for(request, started)
+            for text in model.stream(self.task, prompt, temperature=request.temperature):
+                partial = self._partial(text, passages)
+                if partial is not None:
+                    yield partial
+        yield self._finished(text, passages, degraded)
+
+    async def _astream(self, request: Request) -> AsyncIterator[R]:
+        started = time.monotonic()
+        passages, degraded = await aresult(
+            within(self.task, self._prepared(request), request.query.timeout_s)
+        )
+        text = ""
+        if passages.hits or not self._needs_passages():
+            prompt = self._filled(request, passages)
+            model = self._model_for(request, started)
+            parts = model.astream(self.task, prompt, temperature=request.temperature)
+            async for text in parts:
+                partial = self._partial(text, passages)
+                if partial is not None:
+                    yield partial
+        yield self._finished(text, passages, degraded)
+
+    def _model_for(self, request: Request, started: float) -> LanguageModel:
+        """The model, for as long as is left of the request's time."""
+        if request.query.timeout_s is None:
+            return self._model
+        left_s = max(request.query.timeout_s - (time.monotonic() - started), _LEAST_S)
+        return replace(self._model, timeout_s=min(left_s, self._model.timeout_s))
+
+    def _answer(self, request: Request) -> Plan[R]:
+        passages, degraded = yield from self._prepared(request)
+        text = ""
+        if passages.hits or not self._needs_passages():
+            prompt = self._filled(request, passages)
+            text = yield from self._model.text(self.task, prompt, temperature=request.temperature)
+        return self._finished(text, passages, degraded)
+
+    def _prepared(self, request: Request) -> Plan[tuple[Passages, tuple[Degradation, ...]]]:
+        """The plan for the passages that fit, and what is missing from the retrieval."""
+        before = len(current_context().session.degraded)
+        empty = self._filled(request, Passages("", ()))
+        self._model.check_fits(self.task, empty)
+        hits = yield from self._candidates(request)
+        passages = fitted(hits, self._model.tokens, room=self._model.room(empty))
+        if hits and not passages.hits:
+            note_degraded(self.task, "no passage fits into the context window of the LLM")
+        return passages, tuple(current_context().session.degraded[before:])
+
+
+def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
+    shown = first.response or ""
+    yield shown
+    for each in rest:
+        delta = _delta(each.response or "", shown)
+        shown += delta
+        if delta:
+            yield delta
+
+
+async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
+    shown = first.response or ""
+    yield shown
+    async for each in rest:
+        delta = _delta(each.response or "", shown)
+        shown += delta
+        if delta:
+            yield delta
+
+
+def _delta(text: str, shown: str) -> str:
+    """What is new; an answer that took something back is told anew, on its own line."""
+    return text[len(shown) :] if text.startswith(shown) else f"\n{text}"

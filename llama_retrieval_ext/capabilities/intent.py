@@ -1,0 +1,283 @@
+"""`IntentRecognizer`: the kind of a question, by rules, then embedding, then an LLM."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.schema import QueryBundle, QueryType
+from llama_index.core.tools import ToolMetadata
+
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import as_llm
+from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import in_answer, note_degraded
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.intent_profile import (
+    GENERAL,
+    default_intent_profiles,
+    default_intent_rules,
+)
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    Choice,
+    EmbeddingSelector,
+    Selection,
+    Selector,
+    selected,
+)
+
+# An LLM does not say how sure it is.
+_LLM_CONFIDENCE: Final = 0.8
+_NAME_OF_EXAMPLE: Final = "{name}\0{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A kind of question.
+
+    Args:
+        description: What kind, in words.
+        examples: Questions of this kind; the embedding step goes by these as well.
+
+    Raises:
+        ConfigurationError: There is no description, or the examples are no list.
+    """
+
+    description: str
+    examples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.description, str) or not self.description:
+            raise ConfigurationError(f"an intent needs a description, got {self.description!r}")
+        of_type(self.examples, tuple, "examples", instead="write ('a question',)")
+
+
+@dataclass(frozen=True, slots=True)
+class RecognizedIntent:
+    """The intent of a query.
+
+    Attributes:
+        name: Name of the intent; ``general`` where none was recognised.
+        confidence: How sure it is, in [0, 1]; 0 where none was recognised.
+        step: What recognised it: ``rules``, ``embedding``, ``llm``, or ``none``.
+        reason: Why, for people.
+        degraded: Steps that failed, and why.
+    """
+
+    name: str
+    confidence: float = 0.0
+    step: str = "none"
+    reason: str = ""
+    degraded: tuple[str, ...] = ()
+
+
+class IntentRecognizer(Selector):
+    """Finds the intent of queries: rules first, then embeddings, then an LLM.
+
+    A step that is not sure enough passes the query on; if no step is, the surest answer counts. It
+    is a selector: ``IntentAdaptive(profiles, selector=recognizer)`` and `IntentAdaptiveRetriever`
+    take it as it is. A step that fails is left out.
+
+    Args:
+        intents: Descriptions or `Intent`s by name; None for those of `default_intent_rules`.
+        rules: None for `default_intent_rules`, as far as there are intents for them.
+        embed_model: For the second step; None to leave it out.
+        llm: For the third step; a LlamaIndex LLM, or a function from prompt to text; None to leave
+            it out.
+        min_confidence: From where on an answer is taken without asking the next step, in (0, 1].
+        timeout_s: Seconds that the LLM may take.
+
+    Raises:
+        ConfigurationError: There is no intent, a rule names another, or a value is out of range.
+
+    Examples:
+        >>> IntentRecognizer().recognize("What is the difference between RRF and Borda?").name
+        'comparison'
+
+    """
+
+    def __init__(
+        self,
+        intents: Mapping[str, Intent | str] | None = None,
+        *,
+        rules: RuleSelector | None = None,
+        embed_model: BaseEmbedding | None = None,
+        llm: LLM | Caller | None = None,
+        min_confidence: float = 0.75,
+        timeout_s: float = LLM_TIMEOUT_S,
+    ) -> None:
+        if not is_number(min_confidence) or not 0 < min_confidence <= 1:
+            raise ConfigurationError(f"min_confidence must be in (0, 1], got {min_confidence!r}")
+        self.intents = _intents(intents)
+        self.rules = _rules_for(self.intents) if rules is None else rules
+        self.min_confidence = min_confidence
+        self._choices = [Choice(name, each.description) for name, each in self.intents.items()]
+        of_type(self.rules, RuleSelector, "rules").check(self._choices)
+        self._steps: dict[str, Selector] = {"rules": self.rules}
+        if embed_model is not None:
+            self._steps["embedding"] = _ByExamples(embed_model, self.intents)
+        if llm is not None:
+            self._steps["llm"] = LLMSelector(as_llm(llm), timeout_s=timeout_s)
+
+    def recognize(self, query: QueryType) -> RecognizedIntent:
+        """Return the intent of a query."""
+        with in_answer() as context:
+            intent = run(self._recognized(Query.of(query), self._choices))
+            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
+        return replace(intent, degraded=degraded)
+
+    async def arecognize(self, query: QueryType) -> RecognizedIntent:
+        """`recognize` without blocking the event loop."""
+        with in_answer() as context:
+            intent = await arun(self._recognized(Query.of(query), self._choices))
+            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
+        return replace(intent, degraded=degraded)
+
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Nothing, if one of the choices is an intent.
+
+        Raises:
+            ConfigurationError: None is.
+        """
+        names = [choice.name for choice in choices]
+        if not set(names) & {*self.intents, GENERAL}:
+            raise ConfigurationError(
+                f"the intents are {sorted(self.intents)}, and the choices {sorted(names)} have "
+                "none of them"
+            )
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The plan for the choice that the intent names; none where it is none of them."""
+        known = [choice for choice in self._choices if choice.name in {c.name for c in choices}]
+        intent = yield from self._recognized(query, known)
+        if intent.confidence == 0:
+            return []
+        return [Selection(intent.name, intent.confidence, f"{intent.step}: {intent.reason}")]
+
+    def as_llama_index_selector(self) -> BaseSelector:
+        """Return a LlamaIndex selector, for ``RouterQueryEngine``; it goes by names of tools."""
+        return _LlamaIndexIntentSelector(self)
+
+    def _recognized(self, query: Query, choices: Sequence[Choice]) -> Plan[RecognizedIntent]:
+        best = RecognizedIntent(GENERAL, reason="no step recognised an intent")
+        names = {choice.name for choice in choices}
+        for number, (step, selector) in enumerate(self._steps.items()):
+            share = 1 / (len(self._steps) - number)
+            try:
+                selections = yield from selected(selector, query, choices, share=share)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001 - reported as degraded
+                note_degraded(f"intent by {step}", error)
+                continue
+            first = next((each for each in selections if each.name in names), None)
+            if first is None:
+                continue
+            confidence = min(first.confidence, _LLM_CONFIDENCE if step == "llm" else 1.0)
+            if confidence > best.confidence:
+                best = RecognizedIntent(first.name, confidence, step, first.reason)
+            if best.confidence >= self.min_confidence:
+                break
+        return best
+
+
+class _ByExamples(Selector):
+    """`EmbeddingSelector` over descriptions and examples.
+
+    Args:
+        embed_model: Embeds them and the queries.
+        intents: The intents.
+    """
+
+    def __init__(self, embed_model: BaseEmbedding, intents: Mapping[str, Intent]) -> None:
+        self._selector = EmbeddingSelector(embed_model)
+        self._intents = intents
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """The intent whose description or example is nearest; its confidence is the cosine."""
+        texts = [
+            Choice(_NAME_OF_EXAMPLE.format(name=choice.name, number=number), text)
+            for choice in choices
+            for number, text in enumerate((choice.description, *self._examples(choice.name)))
+        ]
+        if not texts:
+            return []
+        selections = yield from self._selector.select_plan(query, texts)
+        return [
+            # `EmbeddingSelector` brings cosines to (0, 1]; unrelated texts are not half right.
+            replace(each, name=each.name.partition("\0")[0], confidence=2 * each.confidence - 1)
+            for each in selections
+            if each.confidence > 0.5  # noqa: PLR2004 - the cosine is above 0
+        ]
+
+    def _examples(self, name: str) -> tuple[str, ...]:
+        return self._intents[name].examples if name in self._intents else ()
+
+
+class _LlamaIndexIntentSelector(BaseSelector):
+    """A recogniser as a LlamaIndex selector.
+
+    Args:
+        recognizer: The recogniser.
+    """
+
+    def __init__(self, recognizer: IntentRecognizer) -> None:
+        self._recognizer = recognizer
+
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        with in_answer():
+            return _result(choices, run(self._plan(choices, query)))
+
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        with in_answer():
+            return _result(choices, await arun(self._plan(choices, query)))
+
+    def _plan(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[list[Selection]]:
+        named = [Choice(each.name or "", each.description) for each in choices]
+        self._recognizer.check(named)
+        return self._recognizer.select_plan(Query.of(query), named)
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
+        """There are none."""
+
+
+def _result(choices: Sequence[ToolMetadata], selections: Sequence[Selection]) -> SelectorResult:
+    """The tool of the intent, or that called ``general``, or the first."""
+    names = [each.name for each in choices]
+    name = selections[0].name if selections else GENERAL
+    index = names.index(name) if name in names else 0
+    reason = selections[0].reason if selections else "no intent was recognised"
+    return SelectorResult(selections=[SingleSelection(index=index, reason=reason)])
+
+
+def _intents(intents: Mapping[str, Intent | str] | None) -> dict[str, Intent]:
+    if intents is None:
+        profiles = default_intent_profiles()
+        return {
+            name: Intent(each.description) for name, each in profiles.items() if name != GENERAL
+        }
+    if not isinstance(intents, Mapping) or not intents:
+        raise ConfigurationError(
+            f"intents must be a mapping of names to descriptions, got {intents!r}"
+        )
+    return {
+        name: Intent(each) if isinstance(each, str) else of_type(each, Intent, f"intent {name!r}")
+        for name, each in intents.items()
+    }
+
+
+def _rules_for(intents: Mapping[str, Intent]) -> RuleSelector:
+    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])

@@ -1,0 +1,426 @@
+"""`MemoryManager`: what a user said and did, stored and recalled over a knowledge base."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.schema import QueryType
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
+
+from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged_memories
+from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.generation.language_model import (
+    GENERATION_TIMEOUT_S,
+    LanguageModel,
+    as_llm,
+)
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
+from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
+from llama_retrieval_ext.capabilities.memory_storage import (
+    KnowledgeBaseStorage,
+    Memory,
+    MemoryStorage,
+    StoreStorage,
+    memory_filters,
+    memory_of,
+    microseconds,
+    node_of,
+)
+from llama_retrieval_ext.checks import check_seconds, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.formulas.decay import exponential_decay
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.results import score_of
+from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.open import source_of
+
+EPISODIC: Final = "episodic"
+_DAY_S: Final = 86_400.0
+_CANDIDATES_PER_MEMORY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    r"""How memories lose strength with age.
+
+    .. math:: s = 2^{-\\frac{a}{h} (1 - i)}
+
+    where a is the age, h the half-life, and i the importance. In recall, a similarity above 0 is
+    multiplied by ``1 - weight * (1 - s)``.
+
+    Args:
+        half_life_days: The age at which a memory of no importance has half its strength.
+        weight: How much of its similarity a memory without strength loses, in [0, 1].
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    Examples:
+        >>> Fading(half_life_days=30).strength(age_days=60, importance=0.5)
+        0.5
+
+    """
+
+    half_life_days: float = 30.0
+    weight: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_seconds(self.half_life_days * _DAY_S, "half_life_days")
+        if not is_number(self.weight) or not 0 <= self.weight <= 1:
+            raise ConfigurationError(f"weight must be in [0, 1], got {self.weight!r}")
+
+    def strength(self, *, age_days: float, importance: float) -> float:
+        """Return the strength, in (0, 1]; one from the future has not faded."""
+        age = max(age_days, 0.0) * (1 - importance)
+        return exponential_decay(age, half_life=self.half_life_days)
+
+
+class MemoryManager:
+    """A user's memories in a knowledge base or vector store, under the user's scope.
+
+    Whatever a language model does or fails to do, memories are stored as they came; the model only
+    helps to merge them, and what it does not merge stays.
+
+    Args:
+        storage: A knowledge base; or a vector store or its URL, with ``embed_model``.
+        embed_model: The model of a vector store; a knowledge base has its own.
+        llm: Merges memories in `consolidate`; None to merge only those of the same words.
+        scope: Whose memories; a call can narrow it. None where each call says.
+        fading: How memories lose strength.
+        clock: Gives the current, aware time.
+        timeout_s: Seconds that one answer of the model may take.
+        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
+
+    Raises:
+        ConfigurationError: There is no storage, or a vector store without an embedding model.
+
+    Examples:
+        >>> from llama_index.core import MockEmbedding
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     memories = MemoryManager(kb, scope=Scope("anna"))
+        ...     _ = memories.remember("Prefers short answers", memory_type="semantic")
+        ...     [each.text for each in memories.retrieve("How long?", memory_type="semantic")]
+        ['Prefers short answers']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - what a memory needs
+        self,
+        storage: KnowledgeBase | BasePydanticVectorStore | Backend | str,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        llm: LLM | Caller | None = None,
+        scope: Scope | None = None,
+        fading: Fading | None = None,
+        clock: Callable[[], datetime] | None = None,
+        timeout_s: float = GENERATION_TIMEOUT_S,
+        tokenize: Tokenize | None = None,
+    ) -> None:
+        self._storage = _storage(storage, embed_model)
+        self._model = None if llm is None else LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self.scope = None if scope is None else check_scope(scope)
+        self.fading = fading or Fading()
+        self._now = clock or (lambda: datetime.now(UTC))
+
+    def remember(
+        self,
+        text: str,
+        *,
+        memory_type: str = EPISODIC,
+        timestamp: datetime | None = None,
+        importance: float = 0.5,
+        metadata: Mapping[str, Any] | None = None,
+        scope: Scope | None = None,
+    ) -> Memory:
+        """Store a memory; it is durable when this returns.
+
+        Args:
+            text: What to remember.
+            memory_type: What kind, such as ``episodic`` or ``semantic``.
+            timestamp: When it was, with a time zone; None for now.
+            importance: In [0, 1]; what is more important fades more slowly.
+            metadata: What else is known; can be filtered by.
+            scope: Whose it is; narrows the manager's.
+
+        Raises:
+            ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.
+            ScopeRequiredError: The knowledge base requires a scope.
+            IngestionError: It could not be stored.
+        """
+        memory = Memory(
+            id=uuid.uuid4().hex,
+            text=text,
+            memory_type=memory_type,
+            timestamp=self._moment(timestamp),
+            importance=importance,
+            metadata=dict(metadata or {}),
+            scope=self._within(scope),
+        )
+        self._storage.add(node_of(memory), memory.scope)
+        return memory
+
+    async def aremember(
+        self,
+        text: str,
+        *,
+        memory_type: str = EPISODIC,
+        timestamp: datetime | None = None,
+        importance: float = 0.5,
+        metadata: Mapping[str, Any] | None = None,
+        scope: Scope | None = None,
+    ) -> Memory:
+        """`remember` without blocking the event loop."""
+        return await asyncio.to_thread(
+            self.remember,
+            text,
+            memory_type=memory_type,
+            timestamp=timestamp,
+            importance=importance,
+            metadata=metadata,
+            scope=scope,
+        )
+
+    def retrieve(
+        self,
+        query: QueryType,
+        *,
+        top_k: int = 5,
+        memory_type: str | None = None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+    ) -> list[Memory]:
+        """Return the memories most similar to a query, faded ones lower; best first.
+
+        Args:
+            query: Text, ``QueryBundle`` or `Query`.
+            top_k: How many, at least 1.
+            memory_type: Only of this type; None for any.
+            filters: Conditions on metadata.
+            scope: Whose memories; narrows the manager's.
+
+        Raises:
+            ConfigurationError: ``top_k`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        return run(self._nearest(query, top_k, memory_type, filters, scope))
+
+    async def aretrieve(
+        self,
+        query: QueryType,
+        *,
+        top_k: int = 5,
+        memory_type: str | None = None,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+    ) -> list[Memory]:
+        """`retrieve` without blocking the event loop."""
+        return await arun(self._nearest(query, top_k, memory_type, filters, scope))
+
+    def retrieve_by_timerange(
+        self,
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        *,
+        filters: MetadataFilters | None = None,
+        memory_type: str | None = None,
+        scope: Scope | None = None,
+    ) -> list[Memory]:
+        """Return all memories of a time, oldest first; the engine evaluates the range.
+
+        Args:
+            start_time: From then on, inclusive, with a time zone; None for any.
+            end_time: Until then, inclusive, with a time zone; None for any.
+            filters: Conditions on metadata.
+            memory_type: Only of this type; None for any.
+            scope: Whose memories; narrows the manager's.
+
+        Raises:
+            ConfigurationError: A time has no time zone, or the range ends before it begins.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        return run(self._between(start_time, end_time, filters, memory_type, scope))
+
+    async def aretrieve_by_timerange(
+        self,
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        *,
+        filters: MetadataFilters | None = None,
+        memory_type: str | None = None,
+        scope: Scope | None = None,
+    ) -> list[Memory]:
+        """`retrieve_by_timerange` without blocking the event loop."""
+        return await arun(self._between(start_time, end_time, filters, memory_type, scope))
+
+    def retrieve_by_type(self, memory_type: str, *, scope: Scope | None = None) -> list[Memory]:
+        """Return all memories of a type, oldest first."""
+        return self.retrieve_by_timerange(memory_type=memory_type, scope=scope)
+
+    async def aretrieve_by_type(
+        self, memory_type: str, *, scope: Scope | None = None
+    ) -> list[Memory]:
+        """`retrieve_by_type` without blocking the event loop."""
+        return await self.aretrieve_by_timerange(memory_type=memory_type, scope=scope)
+
+    def strength(self, memory: Memory) -> float:
+        """Return how much of a memory has not faded, in (0, 1]."""
+        age_days = (self._now() - memory.timestamp).total_seconds() / _DAY_S
+        return self.fading.strength(age_days=age_days, importance=memory.importance)
+
+    def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
+        """Delete a memory; whether there was one in the scope."""
+        mine = run(self._find(memory_filters(), scope, ids=[memory_id]))
+        self._storage.delete(mine)
+        return bool(mine)
+
+    def forget_faded(self, *, below: float = 0.05, scope: Scope | None = None) -> list[Memory]:
+        """Delete the memories whose strength is below a limit, and return them."""
+        known = run(self._find(memory_filters(), scope))
+        faded = [memory for memory in known if self.strength(memory) < below]
+        self._storage.delete(faded)
+        return faded
+
+    def consolidate(
+        self,
+        *,
+        similarity: float = 0.9,
+        memory_type: str | None = None,
+        scope: Scope | None = None,
+    ) -> Consolidation:
+        """Merge memories of one type that say nearly the same.
+
+        A merged memory has the time of the newest and the importance of the most important. It is
+        stored before the others are deleted: a crash between leaves both. Without a model, or where
+        it fails, only memories of the same words are merged; the others stay.
+
+        Args:
+            similarity: The cosine from which memories are merged, in (0, 1].
+            memory_type: Only of this type; None for each.
+            scope: Whose memories; narrows the manager's.
+
+        Returns:
+            The new memories, those that they replace, and what the model failed to merge.
+
+        Raises:
+            ConfigurationError: ``similarity`` is out of range.
+        """
+        return run(self._consolidated(similarity, memory_type, scope))
+
+    async def aconsolidate(
+        self,
+        *,
+        similarity: float = 0.9,
+        memory_type: str | None = None,
+        scope: Scope | None = None,
+    ) -> Consolidation:
+        """`consolidate` without blocking the event loop."""
+        return await arun(self._consolidated(similarity, memory_type, scope))
+
+    def as_memory_block(
+        self,
+        *,
+        scope: Scope | None = None,
+        top_k: int = 5,
+        name: str = "memories",
+        priority: int = 1,
+    ) -> MemoryBlock:
+        """Return a LlamaIndex memory block: it stores what is said, and recalls what fits.
+
+        Args:
+            scope: Whose memories; narrows the manager's.
+            top_k: How many memories it recalls.
+            name: Its name in the prompt.
+            priority: LlamaIndex's; 0 is never truncated.
+        """
+        return MemoryBlock(
+            manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
+        )
+
+    def _nearest(
+        self,
+        query: QueryType,
+        top_k: int,
+        memory_type: str | None,
+        filters: MetadataFilters | None,
+        scope: Scope | None,
+    ) -> Plan[list[Memory]]:
+        bound = Query.of(query).but(
+            filters=memory_filters(memory_type, filters=filters),
+            scope=self._within(scope),
+            top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
+        )
+        hits = yield from self._storage.nearest(bound)
+        scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
+        return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
+
+    def _faded(self, memory: Memory) -> Memory:
+        score = memory.score or 0.0
+        loss = self.fading.weight * (1 - self.strength(memory)) * abs(score)
+        return replace(memory, score=score - loss)
+
+    def _between(
+        self,
+        start_time: datetime | None,
+        end_time: datetime | None,
+        filters: MetadataFilters | None,
+        memory_type: str | None,
+        scope: Scope | None,
+    ) -> Plan[list[Memory]]:
+        start = None if start_time is None else microseconds(start_time, "start_time")
+        end = None if end_time is None else microseconds(end_time, "end_time")
+        if start is not None and end is not None and end < start:
+            raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
+        return (yield from self._find(memory_filters(memory_type, start, end, filters), scope))
+
+    def _find(
+        self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
+    ) -> Plan[list[Memory]]:
+        hits = yield from self._storage.find(filters, self._within(scope), ids=ids)
+        memories = (memory_of(hit.node) for hit in hits)
+        return sorted(memories, key=lambda memory: (memory.timestamp, memory.id))
+
+    def _consolidated(
+        self, similarity: float, memory_type: str | None, scope: Scope | None
+    ) -> Plan[Consolidation]:
+        if not is_number(similarity) or not 0 < similarity <= 1:
+            raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
+        hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
+        known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
+        done = yield from merged_memories(known, similarity=similarity, model=self._model)
+        yield Call(lambda: self._replace(done))
+        return done
+
+    def _replace(self, done: Consolidation) -> None:
+        for merged, replaced in zip(done.merged, done.replaced, strict=True):
+            self._storage.add(node_of(merged), merged.scope)
+            self._storage.delete(replaced)
+
+    def _within(self, scope: Scope | None) -> Scope | None:
+        own = scope if self.scope is None else self.scope.narrowed(scope)
+        self._storage.check_scope(own)
+        return own
+
+    def _moment(self, timestamp: datetime | None) -> datetime:
+        moment = self._now() if timestamp is None else timestamp
+        microseconds(moment, "timestamp")  # checks it
+        return moment.astimezone(UTC)
+
+
+def _storage(storage: object, embed_model: BaseEmbedding | None) -> MemoryStorage:
+    if isinstance(storage, KnowledgeBase):
+        if embed_model is not None and embed_model is not storage.embed_model:
+            raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
+        return KnowledgeBaseStorage(storage)
+    source = source_of(storage)  # type: ignore[arg-type]  # it raises for anything else
+    model = embed_model or source.embed_model
+    if model is None:
+        raise ConfigurationError("memories in a vector store need embed_model=")
+    return StoreStorage(source.backend, model)

@@ -1,0 +1,309 @@
+"""Memories as nodes: how they are written, and where they lie."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
+from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.search import checked_hits
+
+TYPE_KEY: Final = "memory_type"
+# Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.
+TIME_KEY: Final = "memory_time"
+IMPORTANCE_KEY: Final = "memory_importance"
+MERGED_KEY: Final = "memory_merged"
+MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+# Before any date; each memory has a time, so that this finds them all, and no document.
+_EARLIEST: Final = -(2**52)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Something to remember.
+
+    Attributes:
+        id: Its id.
+        text: What to remember.
+        memory_type: What kind, such as ``episodic`` for what happened or ``semantic`` for facts.
+        timestamp: When it was; aware, in UTC.
+        importance: How important it is, in [0, 1]; what is more important fades more slowly.
+        metadata: What else is known about it.
+        scope: Whose it is; None for nobody's.
+        merged: Ids of the memories that it replaces.
+        score: How well it answers a query; None where there was none.
+    """
+
+    id: str
+    text: str
+    memory_type: str
+    timestamp: datetime
+    importance: float = 0.5
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    scope: Scope | None = None
+    merged: tuple[str, ...] = ()
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise ConfigurationError(f"a memory is a text, got {self.text!r}")
+        if not isinstance(self.memory_type, str) or not self.memory_type:
+            raise ConfigurationError(f"memory_type must be a name, got {self.memory_type!r}")
+        if not is_number(self.importance) or not 0 <= self.importance <= 1:
+            raise ConfigurationError(f"importance must be in [0, 1], got {self.importance!r}")
+        taken = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
+        if taken:
+            raise ConfigurationError(
+                f"the metadata of a memory must not contain {sorted(taken)}, which say what it is "
+                "and whose; use the arguments of remember"
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the memory as JSON."""
+        return {
+            "id": self.id,
+            "text": self.text,
+            "memory_type": self.memory_type,
+            "timestamp": self.timestamp.isoformat(),
+            "importance": self.importance,
+            "metadata": dict(self.metadata),
+            "merged": list(self.merged),
+            **({} if self.score is None else {"score": self.score}),
+        }
+
+
+def microseconds(moment: datetime, what: str) -> int:
+    """Return the whole microseconds since 1970 of an aware moment.
+
+    Raises:
+        ConfigurationError: It is no datetime, or has no time zone.
+
+    Examples:
+        >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")
+        1000000
+
+    """
+    of_type(moment, datetime, what)
+    if moment.utcoffset() is None:
+        raise ConfigurationError(
+            f"{what} must have a time zone, got {moment!r}; write datetime(..., tzinfo=UTC)"
+        )
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def node_of(memory: Memory) -> TextNode:
+    """Return the node that a memory is stored as; its scope is added where it is stored."""
+    own = {
+        TYPE_KEY: memory.memory_type,
+        TIME_KEY: microseconds(memory.timestamp, "timestamp"),
+        IMPORTANCE_KEY: float(memory.importance),
+        **({MERGED_KEY: list(memory.merged)} if memory.merged else {}),
+    }
+    metadata = {**memory.metadata, **own}
+    return TextNode(
+        id_=memory.id,
+        text=memory.text,
+        metadata=metadata,
+        excluded_embed_metadata_keys=list(metadata),
+        excluded_llm_metadata_keys=list(metadata),
+    )
+
+
+def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
+    """Return the memory that a node holds."""
+    metadata = dict(node.metadata)
+    tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
+    own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
+    kb_ids = () if kb_id is None else (kb_id,)
+    return Memory(
+        id=node.node_id,
+        text=node.get_content(),
+        memory_type=str(own[TYPE_KEY]),
+        timestamp=_EPOCH + int(own[TIME_KEY]) * _MICROSECOND,
+        importance=float(own[IMPORTANCE_KEY]),
+        metadata=metadata,
+        scope=Scope(tenant_id, kb_ids) if tenant_id is not None or kb_ids else None,
+        merged=tuple(own[MERGED_KEY] or ()),
+        score=score,
+    )
+
+
+def documents_only() -> MetadataFilters:
+    """Return the filter that leaves memories out of a search of documents."""
+    return MetadataFilters(
+        filters=[MetadataFilter(key=TYPE_KEY, value=None, operator=FilterOperator.IS_EMPTY)]
+    )
+
+
+def memory_filters(
+    memory_type: str | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    filters: MetadataFilters | None = None,
+) -> MetadataFilters:
+    """Return the filter for memories of a type, of a time, and with further conditions.
+
+    Args:
+        memory_type: None for any.
+        start: In microseconds, inclusive; None for any.
+        end: In microseconds, inclusive; None for any.
+        filters: Further conditions on metadata.
+    """
+    bounds: list[tuple[str, FilterOperator, str | int]] = [
+        *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
+        (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
+        *([] if end is None else [(TIME_KEY, FilterOperator.LTE, end)]),
+    ]
+    parts: list[MetadataFilter | MetadataFilters] = [
+        MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in bounds
+    ]
+    return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
+
+
+class MemoryStorage(ABC):
+    """Where memories lie.
+
+    Attributes:
+        backend: How its store is searched.
+        embed_model: Makes its vectors.
+    """
+
+    backend: Backend
+    embed_model: BaseEmbedding
+
+    def check_scope(self, scope: Scope | None) -> None:
+        """Raise `ScopeRequiredError` if a scope is required and there is none."""
+        if (
+            scope is None
+            and isinstance(self.backend, EngineBackend)
+            and self.backend.requires_scope
+        ):
+            raise ScopeRequiredError(
+                "these memories are in a knowledge base that requires a scope; pass "
+                "scope=Scope(...) to the call or to the MemoryManager"
+            )
+
+    @abstractmethod
+    def add(self, node: BaseNode, scope: Scope | None) -> None:
+        """Store a node for a scope."""
+
+    @abstractmethod
+    def delete(self, memories: Sequence[Memory]) -> None:
+        """Delete memories."""
+
+    def find(
+        self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
+    ) -> Plan[list[Hit]]:
+        """Return the plan for all nodes in a scope that satisfy filters; every score is 1.
+
+        Args:
+            filters: What they must satisfy.
+            scope: Who may see them.
+            ids: Only of these; None for any.
+        """
+        node_ids = None if ids is None else list(ids)
+        own = parse_filters(filters)
+        condition = own if scope is None else AllOf((scope.condition, own))
+        store, where = self.backend.store, as_metadata_filters(condition)
+        nodes: list[BaseNode] = yield Call(lambda: store.get_nodes(node_ids, where))
+        return checked_hits(
+            [Candidate(node, 1.0) for node in nodes],
+            condition,
+            store=type(store).__name__,
+            drop_violations=self.backend.drop_violations,
+            source="memory",
+        )
+
+    def nearest(self, query: Query) -> Plan[list[Hit]]:
+        """Return the plan for the nodes nearest to a query."""
+        retriever = VectorRetriever(self.backend, embed_model=self.embed_model, name="memory")
+        hits: list[Hit] = yield Call(
+            lambda: retriever.search(query).hits, lambda: _asearched(retriever, query)
+        )
+        return hits
+
+
+async def _asearched(retriever: VectorRetriever, query: Query) -> list[Hit]:
+    return (await retriever.asearch(query)).hits
+
+
+def backend_of(kb: KnowledgeBase) -> Backend:
+    """Return the backend that a knowledge base is searched through."""
+    searching = kb.retriever("vector")
+    if not isinstance(searching, StoreRetriever):
+        raise ConfigurationError(f"{kb!r} has no vector search")
+    return searching.backend
+
+
+class KnowledgeBaseStorage(MemoryStorage):
+    """Memories as documents of a knowledge base.
+
+    Args:
+        kb: The knowledge base.
+    """
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self._kb = kb
+        self.backend = backend_of(kb)
+        self.embed_model = kb.embed_model
+
+    def add(self, node: BaseNode, scope: Scope | None) -> None:
+        """Add it, and raise if that fails."""
+        self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
+
+    def delete(self, memories: Sequence[Memory]) -> None:
+        """Delete their documents."""
+        for memory in memories:
+            self._kb.delete(memory.id, scope=memory.scope)
+
+
+class StoreStorage(MemoryStorage):
+    """Memories in a vector store.
+
+    Args:
+        backend: The store's.
+        embed_model: Makes its vectors.
+    """
+
+    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
+        self.backend = backend
+        self.embed_model = embed_model
+
+    @property
+    def _store(self) -> BasePydanticVectorStore:
+        return self.backend.store
+
+    def add(self, node: BaseNode, scope: Scope | None) -> None:
+        """Embed it and add it."""
+        own = {} if scope is None else scope.metadata()
+        node.metadata = {**node.metadata, **own}
+        node.excluded_embed_metadata_keys = list(node.metadata)
+        text = node.get_content(metadata_mode=MetadataMode.EMBED)
+        node.embedding = self.embed_model.get_text_embedding(text)
+        self._store.add([node])
+
+    def delete(self, memories: Sequence[Memory]) -> None:
+        """Delete their nodes."""
+        self._store.delete_nodes([memory.id for memory in memories])

@@ -1,0 +1,178 @@
+"""`CapabilityParts`: what capabilities are built from, and the retrievers over it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
+
+from llama_retrieval_ext.capabilities.memory import MemoryManager
+from llama_retrieval_ext.capabilities.memory_storage import documents_only
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+from llama_retrieval_ext.stores.engine.backend import Backend
+
+_ADVANCED: Final = "advanced"
+_WITH_GRAPH: Final = (_ADVANCED, "auto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapabilityParts:
+    """The parts that there are; each may be missing.
+
+    Attributes:
+        backend: How the vector store is searched.
+        graphs: The graph.
+        document_store: For keyword search where the store has none.
+        llm: The language model.
+        ner: Finds names in queries.
+        embed_model: The model of the vector store.
+        reranker: Reranks in the presets.
+        kb: The knowledge base that the vector store belongs to.
+    """
+
+    backend: Backend | None = None
+    graphs: PassageGraphs | None = None
+    document_store: BaseDocumentStore | None = None
+    llm: LLM | None = None
+    ner: NameFinder | None = None
+    embed_model: BaseEmbedding | None = None
+    reranker: AnyReranker | None = None
+    kb: KnowledgeBase | None = None
+
+    @property
+    def present(self) -> list[str]:
+        """The names of those that there are, as `CapabilityFactory` takes them."""
+        named = {
+            "vector_store": self.backend,
+            "graph_store": self.graphs,
+            "document_store": self.document_store,
+            "llm": self.llm,
+            "ner": self.ner,
+            "embed_model": self.embed_model,
+            "reranker": self.reranker,
+        }
+        return [name for name, part in named.items() if part is not None]
+
+    def retriever(
+        self, preset: str, options: Mapping[str, Any], *, use_graph: bool = False
+    ) -> RetrievalPipeline:
+        """Return the retriever of a preset; see `CapabilityFactory.create_retriever`."""
+        of_type(use_graph, bool, "use_graph")
+        if preset in PRESETS:
+            self._check_preset(preset, use_graph=use_graph)
+        return build_preset(preset, self._preset_parts(graph=use_graph), **options)
+
+    def _check_preset(self, preset: str, *, use_graph: bool) -> None:
+        there = f"there is {', '.join(self.present) or 'nothing'}"
+        missing = [name for name in ("vector_store", "embed_model") if name not in self.present]
+        if use_graph and preset == _ADVANCED and self.graphs is None:
+            missing.append("graph_store")
+        if use_graph and preset not in _WITH_GRAPH:
+            missing += [] if self.graphs else ["graph_store"]
+            if not missing:
+                raise ConfigurationError(
+                    f"the preset {preset!r} does not use the graph; use_graph=True is for "
+                    f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
+                )
+        if missing:
+            raise ConfigurationError(
+                f"the preset {preset!r} needs {' and '.join(missing)}; {there}. The presets are "
+                f"{', '.join(map(repr, PRESETS))}"
+            )
+
+    def best_retriever(self) -> RetrievalPipeline:
+        """The preset ``advanced`` with all that there is; ``basic`` where that is only vectors."""
+        parts = self._preset_parts(graph=True)
+        is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
+        return self.retriever(
+            _ADVANCED if is_rich else "basic", {}, use_graph=self.graphs is not None
+        )
+
+    def _preset_parts(self, *, graph: bool) -> PresetParts:
+        backend = self.backend
+        if backend is None or self.embed_model is None:
+            return PresetParts(llm=self.llm, reranker=self.reranker)
+        filters = self._document_filters(backend)
+        return PresetParts(
+            vector=VectorRetriever(backend, embed_model=self.embed_model, filters=filters),
+            keyword=self._keyword(backend, filters),
+            graph=self._graph(backend, filters) if graph else None,
+            embed_model=self.embed_model,
+            llm=self.llm,
+            reranker=self.reranker,
+        )
+
+    def _document_filters(self, backend: Backend) -> MetadataFilters | None:
+        """Leaves memories out, where the engine can say which nodes lack a key."""
+        operators = backend.features.operators
+        can_tell = operators is not None and FilterOperator.IS_EMPTY in operators
+        return documents_only() if can_tell else None
+
+    def _keyword(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
+        if backend.features.keyword is not None:
+            return KeywordRetriever(backend, filters=filters)
+        return self._bm25
+
+    @cached_property
+    def _bm25(self) -> BM25Retriever | None:
+        """Keyword search in the docstore, whose index is built once."""
+        if self.document_store is None:
+            return None
+        return BM25Retriever.from_docstore(self.document_store)
+
+    @cached_property
+    def _linker(self) -> EntityLinker | None:
+        """Finds entities in queries; it keeps their names in memory, for all retrievers."""
+        if self.graphs is None:
+            return None
+        return EntityLinker(self.graphs.backend, ner=self.ner)
+
+    def _graph(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
+        if self.graphs is None:
+            return None
+        retriever = GraphRetriever(
+            backend,
+            graph=self.graphs,
+            embed_model=self.embed_model,
+            linker=self._linker,
+            filters=filters,
+        )
+        retriever.requires_scope = self.kb is not None and self.kb.require_scope
+        return retriever
+
+    def memory(self, options: Mapping[str, Any]) -> MemoryManager:
+        """Return a memory manager over the knowledge base or store."""
+        with_llm = {"llm": self.llm, **options}
+        if self.kb is not None:
+            return MemoryManager(self.kb, **with_llm)
+        if self.backend is None or self.embed_model is None:
+            missing = [n for n in ("vector_store", "embed_model") if n not in self.present]
+            raise ConfigurationError(
+                f"a memory manager needs {' and '.join(missing)}; there is "
+                f"{', '.join(self.present) or 'nothing'}"
+            )
+        return MemoryManager(self.backend, embed_model=self.embed_model, **with_llm)
+
+    def llm_for(self, what: str) -> LLM:
+        """Return the LLM, or raise ConfigurationError if there is none."""
+        if self.llm is None:
+            raise ConfigurationError(
+                f"{what} needs llm=; there is {', '.join(self.present) or 'nothing'}"
+            )
+        return self.llm

@@ -1,0 +1,256 @@
+"""`retrieval_tool`: a retriever as a LlamaIndex tool, for agents."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.tools import FunctionTool, ToolMetadata
+from llama_index.core.vector_stores.types import (
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
+
+from llama_retrieval_ext.capabilities.generation.passages import fitted
+from llama_retrieval_ext.capabilities.generation.running import aresult, result
+from llama_retrieval_ext.capabilities.generation.tokens import Tokenize, Tokens
+from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
+from llama_retrieval_ext.checks import check_count, check_seconds, of_type
+from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.tree import children_of
+from llama_retrieval_ext.query import (
+    KB_KEY,
+    TENANT_KEY,
+    Query,
+    Scope,
+    check_scope,
+    narrowed_filters,
+)
+from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+
+# Who may see what is the application's affair, and memories are no documents.
+_HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})
+_MOST_FIELDS: Final = 12
+_MOST_VALUES: Final = 8
+_MOST_CHARACTERS: Final = 60
+
+_Operator = Literal["==", "!=", ">", ">=", "<", "<=", "in", "nin", "contains", "text_match"]
+_Value = str | StrictInt | StrictFloat | list[str] | list[int] | list[float]
+
+
+class _Condition(BaseModel):
+    key: str = Field(description="a metadata field")
+    operator: _Operator = "=="
+    value: _Value
+
+
+class _Arguments(BaseModel):
+    query: str = Field(description="what to search for, in words")
+    filters: list[_Condition] | None = Field(
+        default=None, description="conditions on metadata fields, all of which must hold"
+    )
+    top_k: int | None = Field(default=None, ge=1, le=50, description="how many passages")
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What the tool does; the model only fills in the arguments of `run`."""
+
+    retriever: Retriever
+    scope: Scope | None
+    filters: MetadataFilters | None
+    top_k: int | None
+    tokens: Tokens
+    max_tokens: int
+    timeout_s: float | None
+    fields: str = ""
+
+    def run(
+        self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
+    ) -> str:
+        return result(self._plan(query, filters, top_k))
+
+    async def arun(
+        self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
+    ) -> str:
+        return await aresult(self._plan(query, filters, top_k))
+
+    def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
+        try:
+            # From agents they come parsed, or as plain JSON that nobody has checked.
+            arguments = _Arguments.model_validate(
+                {"query": query, "filters": filters, "top_k": top_k}
+            )
+            bound = Query(
+                arguments.query,
+                filters=narrowed_filters(self.filters, _metadata_filters(arguments.filters)),
+                scope=self.scope,
+                top_k=arguments.top_k or self.top_k,
+                timeout_s=self.timeout_s,
+            )
+            answer: SearchResult = yield Call(
+                lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
+            )
+        except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
+            # The model reads it and tries again.
+            return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
+        return self.tokens.shortened(self._answer(answer), self.max_tokens)
+
+    def _answer(self, answer: SearchResult) -> str:
+        if not answer.hits:
+            advice = f" {self.fields}" if self.fields else ""
+            return f"Nothing was found. Try other words or fewer filters.{advice}"
+        hits = [_shown(hit) for hit in answer.hits]
+        note = (
+            "\n\nThe answer is incomplete: a part of the search failed." if answer.degraded else ""
+        )
+        room = self.max_tokens - self.tokens.count(note) - 1
+        return fitted(hits, self.tokens, room=room).text + note
+
+
+def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the model must not
+    retriever: Retriever,
+    name: str,
+    description: str,
+    *,
+    scope: Scope | None = None,
+    filters: MetadataFilters | None = None,
+    top_k: int | None = None,
+    max_tokens: int = 2000,
+    sample: int = 200,
+    timeout_s: float | None = None,
+    tokenize: Tokenize | None = None,
+) -> FunctionTool:
+    r"""Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
+
+    The model chooses a query, further filters and how many passages. It cannot choose the scope,
+    and filters only narrow. The description lists the metadata fields and values of a sample of
+    what the scope can see: the nodes that are nearest to the description. A filter that cannot be
+    evaluated is answered with what is wrong, so that the model can try again.
+
+    Args:
+        retriever: What is searched.
+        name: Name of the tool.
+        description: What the model finds there.
+        scope: The scope of every search; narrows the retriever's own.
+        filters: Conditions of every search.
+        top_k: How many passages, when the model does not say; None for the retriever's own number.
+        max_tokens: How long an answer may be.
+        sample: How many nodes the fields and values are from; 0 to list none.
+        timeout_s: Seconds that a search may take.
+        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
+
+    Raises:
+        ConfigurationError: An argument is out of range.
+        ScopeRequiredError: What is searched requires a scope.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing import FixedRetriever
+        >>> leave = FixedRetriever([("n1", 0.9, "Annual leave: 25 days.", {"year": 2025})])
+        >>> tool = retrieval_tool(leave, "handbook", "Rules of the company")
+        >>> tool.metadata.description
+        'Rules of the company\nFields to filter by: year (2025).'
+        >>> print(tool.call(query="leave").content)
+        [1]
+        year: 2025
+        Annual leave: 25 days.
+
+    """
+    of_type(retriever, Retriever, "retriever", instead="pass a retriever of this package")
+    check_count(max_tokens, "max_tokens")
+    check_count(sample, "sample", least=0)
+    if timeout_s is not None:
+        check_seconds(timeout_s, "timeout_s")
+    bound = retriever if scope is None else retriever.for_scope(check_scope(scope))
+    fields = _fields(bound, description, filters, sample) if sample else ""
+    search = _Search(
+        bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields
+    )
+    metadata = ToolMetadata(
+        name=name,
+        description=f"{description}\n{fields}".strip(),
+        fn_schema=_Arguments,
+    )
+    return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)
+
+
+def _fields(
+    retriever: Retriever, description: str, filters: MetadataFilters | None, sample: int
+) -> str:
+    """The metadata fields of a sample, and their values, in words."""
+    source = next(_stores_in(retriever), retriever)
+    query = Query(
+        description,
+        scope=retriever.scope,
+        filters=narrowed_filters(retriever.filters, filters),
+        top_k=sample,
+    )
+    hits = source.search(query).hits
+    values: dict[str, list[object]] = {}
+    for hit in hits:
+        for key, value in hit.node.metadata.items():
+            if key not in _HIDDEN and value not in (None, "", []):
+                values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    described = [f"{key} ({_described(each)})" for key, each in sorted(values.items())]
+    return f"Fields to filter by: {'; '.join(described[:_MOST_FIELDS])}." if described else ""
+
+
+def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
+    """The retrievers over stores inside, vector search first: it finds something for any text."""
+    retrievers: list[StoreRetriever] = []
+    pending: list[object] = [retriever]
+    while pending:
+        each = pending.pop(0)
+        if isinstance(each, StoreRetriever):
+            retrievers.append(each)
+        pending += children_of(each)
+    return iter(sorted(retrievers, key=lambda each: not isinstance(each, VectorRetriever)))
+
+
+def _described(values: Sequence[object]) -> str:
+    numbers = [
+        each for each in values if isinstance(each, int | float) and not isinstance(each, bool)
+    ]
+    distinct = sorted({_short(each) for each in values})
+    if len(numbers) == len(values) and len(distinct) > _MOST_VALUES:
+        return f"{min(numbers)} to {max(numbers)}"
+    more = ", ..." if len(distinct) > _MOST_VALUES else ""
+    return ", ".join(distinct[:_MOST_VALUES]) + more
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def _metadata_filters(conditions: Sequence[_Condition] | None) -> MetadataFilters | None:
+    """The model's conditions as LlamaIndex's filters."""
+    if not conditions:
+        return None
+    return MetadataFilters(
+        filters=[
+            MetadataFilter(key=each.key, value=each.value, operator=FilterOperator(each.operator))
+            for each in conditions
+        ]
+    )
+
+
+def _shown(hit: Hit) -> Hit:
+    """The hit as the model reads it: its fields before its text."""
+    shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
+    lines = [f"{key}: {_short(value)}" for key, value in shown.items()]
+    text = "\n".join([*lines, hit.node.get_content()])
+    return Hit(node=_node(hit.node, text), score=hit.score, source=hit.source)
+
+
+def _node(node: BaseNode, text: str) -> BaseNode:
+    copied = node.model_copy(update={"metadata": {}})
+    copied.set_content(text)
+    return copied

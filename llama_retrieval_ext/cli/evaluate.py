@@ -1,0 +1,104 @@
+"""`llama-retrieval eval`: how good searches of a knowledge base are on judged questions."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.output import console, say, say_aside
+from llama_retrieval_ext.cli.search import Mode
+from llama_retrieval_ext.errors import ConfigurationError
+
+_TOP_K = 100
+
+
+def eval_(  # noqa: PLR0913 - a command's options are its parameters
+    questions: Annotated[
+        str | None,
+        typer.Argument(
+            help="A CSV or JSONL file of questions with the right document, a BEIR folder, a JSON "
+            "file of a LlamaIndex dataset, or ir_datasets:ID. None for questions made of titles "
+            "and rare sentences of the knowledge base.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    kb: Url,
+    modes: Annotated[
+        list[Mode] | None, typer.Option("--mode", help="How to search; all three unless given.")
+    ] = None,
+    measures: Annotated[
+        list[str] | None,
+        typer.Option("--measure", metavar="MEASURE", help="Such as nDCG@10, R@100, RR, AP."),
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="How many hits each search gives.")] = _TOP_K,
+    baseline: Annotated[
+        Mode | None, typer.Option(help="What the others are tested against; the first mode.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where answers are kept, so that a killed run goes on.")
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Also tune hybrid search on the questions.")
+    ] = False,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+    embed_model: EmbedModel = "local",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure searches of a knowledge base on judged questions."""
+    # These import LlamaIndex, which --help need not.
+    from llama_retrieval_ext.evaluation.experiment import Experiment  # noqa: PLC0415
+    from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures  # noqa: PLC0415
+
+    parse_measures(measures or MEASURES)  # before anything takes time
+    place = Target(kb, embed_model, tenant, kb_id)
+    with place.reopen() as opened:
+        judged = _judgements(questions, opened)
+        chosen = list(dict.fromkeys(modes or Mode))
+        retrievers = {
+            mode.value: opened.retriever(mode.value, top_k=top_k, scope=place.scope)
+            for mode in chosen
+        }
+        experiment = Experiment(
+            retrievers,
+            judged,
+            measures=measures or MEASURES,
+            baseline=None if baseline is None else baseline.value,
+            folder=folder,
+        ).run(progress=not as_json)
+        tuning = None
+        if tune:
+            hybrid = opened.retriever("hybrid", scope=place.scope)
+            legs = None if folder is None else folder / "legs"
+            tuning = ext.tune(hybrid, judged, folder=legs, progress=not as_json)
+    _show(experiment, tuning, as_json=as_json)
+
+
+def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":
+    if questions is not None:
+        return ext.load_judgements(questions)
+    if kb.require_scope:
+        raise ConfigurationError(
+            "questions cannot be made of a knowledge base that requires a scope; pass a file"
+        )
+    say_aside("synthetic questions: they favour keyword search, and say little about real ones")
+    return ext.known_item_questions(kb)
+
+
+def _show(experiment: "ext.Experiment", tuning: "ext.Tuning | None", *, as_json: bool) -> None:
+    if as_json:
+        known = {
+            "results": experiment.results.to_dict("records"),
+            "significance": experiment.significance.to_dict("records"),
+            **({} if tuning is None else {"tuning": tuning.verdict}),
+        }
+        say(json.dumps(known, ensure_ascii=False, indent=2))
+        return
+    console().print(experiment)
+    if tuning is not None:
+        say()
+        console().print(tuning)

@@ -1,0 +1,70 @@
+"""Retrievers by name, configuration files, and presets."""
+
+from typing import TYPE_CHECKING
+
+from llama_retrieval_ext.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.config.embedding import EmbeddingConfig
+    from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
+    from llama_retrieval_ext.config.operator import Operator
+    from llama_retrieval_ext.config.parts import RegistryParts
+    from llama_retrieval_ext.config.registry import (
+        OperatorFactory,
+        Registry,
+        default_registry,
+        get_retriever,
+        register_retriever,
+    )
+    from llama_retrieval_ext.config.scores import MinMaxScores
+    from llama_retrieval_ext.config.yaml import (
+        from_yaml,
+        load_pipeline,
+        pipeline_schema,
+        to_yaml,
+        validate_yaml,
+    )
+
+
+__all__ = [
+    "EmbeddingConfig",
+    "KeptBM25Retriever",
+    "MinMaxScores",
+    "Operator",
+    "OperatorFactory",
+    "Registry",
+    "RegistryParts",
+    "default_registry",
+    "from_yaml",
+    "get_retriever",
+    "load_pipeline",
+    "pipeline_schema",
+    "register_retriever",
+    "to_yaml",
+    "validate_yaml",
+]
+
+# A type checker that saw these would take any misspelled name for one of ours.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),
+        "llama_retrieval_ext.config.kept_bm25": ("KeptBM25Retriever",),
+        "llama_retrieval_ext.config.operator": ("Operator",),
+        "llama_retrieval_ext.config.parts": ("RegistryParts",),
+        "llama_retrieval_ext.config.registry": (
+            "OperatorFactory",
+            "Registry",
+            "default_registry",
+            "get_retriever",
+            "register_retriever",
+        ),
+        "llama_retrieval_ext.config.scores": ("MinMaxScores",),
+        "llama_retrieval_ext.config.yaml": (
+            "pipeline_schema",
+            "from_yaml",
+            "load_pipeline",
+            "to_yaml",
+            "validate_yaml",
+        ),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

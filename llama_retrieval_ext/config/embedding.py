@@ -1,0 +1,220 @@
+"""`EmbeddingConfig`: an embedding model as data, of any installed LlamaIndex integration."""
+
+import inspect
+import os
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Annotated, Any, Final
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.resolve import embed_model_name
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ModelMismatchError,
+)
+
+_LOCAL: Final = "local"
+_PACKAGE: Final = "llama_index.embeddings"
+_PROVIDER: Final = r"^[a-z][a-z0-9_]{0,63}$"
+# Spellings that people use, and the module of the integration.
+_MODULES: Final[Mapping[str, str]] = {
+    "openai_compatible": "openai_like",
+    "azure": "azure_openai",
+    "hf": "huggingface",
+    "sentence_transformers": "huggingface",
+}
+# What integrations call the model's name and the server's address.
+_MODEL_NAMES: Final = ("model_name", "model", "model_id", "deployment_name")
+_URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint")
+
+
+class EnvironmentReference(BaseModel):
+    """``{env: NAME}``: the value of an environment variable, read when it is needed.
+
+    Attributes:
+        env: The name of the variable.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)
+
+    def value(self) -> str:
+        """Return the value of the variable.
+
+        Raises:
+            ConfigurationError: It is not set.
+        """
+        found = os.environ.get(self.env)
+        if not found:
+            raise ConfigurationError(f"the environment variable {self.env!r} is not set")
+        return found
+
+
+def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return settings with the values of the environment variables that they refer to.
+
+    Raises:
+        ConfigurationError: A variable is not set.
+    """
+    if isinstance(value, EnvironmentReference):
+        return value.value()
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Mapping):
+        if list(value) == ["env"]:
+            return EnvironmentReference.model_validate(dict(value)).value()
+        return {key: resolved(each) for key, each in value.items()}
+    return [resolved(each) for each in value] if isinstance(value, list) else value
+
+
+def _masked(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """A text as a secret, so that no representation shows it."""
+    return SecretStr(value) if isinstance(value, str) else value
+
+
+class EmbeddingConfig(BaseModel):
+    """An embedding model as data; further fields go to the integration.
+
+    Attributes:
+        provider: ``local``, or the name of a LlamaIndex integration that is installed:
+            ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
+        model: Name of the model; None for the integration's default.
+        base_url: Address of the server, where there is one.
+        api_key: ``{env: NAME}``; in Python also the key itself, which no representation shows.
+
+    Examples:
+        >>> config = EmbeddingConfig(provider="openai_like", model="bge-m3", api_key="sk-1")
+        >>> "sk-1" in repr(config)
+        False
+        >>> EmbeddingConfig(provider="local").resolve().model_name
+        'wordllama-l2-supercat-256'
+
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    provider: str = Field(pattern=_PROVIDER)
+    model: str | EnvironmentReference | None = None
+    base_url: str | EnvironmentReference | None = None
+    api_key: Annotated[EnvironmentReference | SecretStr | None, BeforeValidator(_masked)] = None
+
+    def resolve(self) -> BaseEmbedding:
+        """Return the embedding model.
+
+        Raises:
+            ConfigurationError: The integration has no embedding class, or refuses the settings.
+            MissingDependencyError: The integration is not installed.
+        """
+        if self.provider == _LOCAL:
+            self._check_local()
+            return LocalEmbedding()
+        kind = _embedding_class(_integration(self.provider), self.provider)
+        arguments = self._arguments(kind)
+        try:
+            return kind(**arguments)
+        except Exception as error:  # noqa: BLE001 - whatever the integration raises
+            # The integration's own message may repeat its settings, the key among them.
+            raise ConfigurationError(
+                f"{kind.__name__} refuses the settings {', '.join(sorted(self._settings()))}: "
+                f"{type(error).__name__}"
+            ) from None
+
+    def matching(self, model: BaseEmbedding, where: str) -> BaseEmbedding:
+        """Return the model for queries to what another model has embedded.
+
+        Args:
+            model: The embedding model that a knowledge base was made with.
+            where: What was made with it, for messages.
+
+        Returns:
+            ``model`` itself, unless the settings name more than provider and model: then the model
+            made of them.
+
+        Raises:
+            ModelMismatchError: They are different models; the message names both.
+            ConfigurationError: As for `resolve`.
+        """
+        made = self.resolve()
+        expected, found = embed_model_name(model), embed_model_name(made)
+        if expected != found:
+            raise ModelMismatchError(
+                f"{where} was made with the embedding model {expected!r}, and embedding_config "
+                f"names {found!r}; leave embedding_config out to use the first"
+            )
+        return made if set(self._settings()) - {"model"} else model
+
+    def _settings(self) -> dict[str, Any]:
+        named = {"model": self.model, "base_url": self.base_url, "api_key": self.api_key}
+        given = {key: each for key, each in named.items() if each is not None}
+        return {**given, **(self.model_extra or {})}
+
+    def _arguments(self, kind: type[BaseEmbedding]) -> dict[str, Any]:
+        settings = resolved(self._settings())
+        known = _parameters(kind)
+        for name, spellings in (("model", _MODEL_NAMES), ("base_url", _URL_NAMES)):
+            if name in settings:
+                spelling = next((each for each in spellings if each in known), name)
+                settings[spelling] = settings.pop(name)
+        return dict(settings)
+
+    def _check_local(self) -> None:
+        others = set(self._settings()) - {"model"}
+        is_ours = self.model in {None, LocalEmbedding().model_name}
+        if others or not is_ours:
+            raise ConfigurationError(
+                "the provider 'local' is one model without settings; write {provider: local}, got "
+                f"{', '.join(sorted(self._settings()))}"
+            )
+
+
+def _integration(provider: str) -> ModuleType:
+    """The module of an integration: always one of LlamaIndex's, whatever a file says."""
+    name = _MODULES.get(provider, provider)
+    if not re.match(_PROVIDER, name):
+        raise ConfigurationError(f"{provider!r} is no name of an integration")
+    module = f"{_PACKAGE}.{name}"
+    try:
+        if find_spec(_PACKAGE) is not None and find_spec(module) is not None:
+            return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"the embedding provider {provider!r}", package=str(error.name)
+        ) from error
+    package = f"llama-index-embeddings-{name.replace('_', '-')}"
+    raise MissingDependencyError(f"the embedding provider {provider!r}", package=package)
+
+
+def _embedding_class(module: ModuleType, provider: str) -> type[BaseEmbedding]:
+    kinds = list(dict.fromkeys(_embedding_classes(module)))
+    text_only = [kind for kind in kinds if "MultiModal" not in kind.__name__] or kinds
+    exact = [
+        kind
+        for kind in text_only
+        if kind.__name__.lower() == f"{_MODULES.get(provider, provider)}embedding".replace("_", "")
+    ]
+    found = exact or text_only
+    if len(found) != 1:
+        names = ", ".join(kind.__name__ for kind in found) or "none"
+        raise ConfigurationError(
+            f"the integration {provider!r} must have one embedding class, it has {names}; pass a "
+            "model of your own with embed_model="
+        )
+    return found[0]
+
+
+def _embedding_classes(module: ModuleType) -> Iterator[type[BaseEmbedding]]:
+    for value in vars(module).values():
+        is_one = isinstance(value, type) and issubclass(value, BaseEmbedding)
+        if is_one and value.__module__.startswith(module.__name__):
+            yield value
+
+
+def _parameters(kind: type[BaseEmbedding]) -> set[str]:
+    own = set(inspect.signature(kind.__init__).parameters)
+    return own | set(kind.model_fields)

@@ -1,0 +1,99 @@
+"""`KeptBM25Retriever`: BM25 in memory over a knowledge base, kept for a while for each scope."""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+from llama_retrieval_ext.checks import check_count, check_seconds, of_type
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+
+# How many scopes are kept; those not used for longest are dropped.
+_MOST_SCOPES: Final = 32
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The index of a scope, with when it was read and how many nodes it leaves out."""
+
+    lock: Lock = field(default_factory=Lock)
+    retriever: BM25Retriever | None = None
+    read_at: float = 0.0
+    left_out: int = 0
+
+
+class KeptBM25Retriever(Retriever):
+    """BM25 over the nodes that a scope sees, in memory; read again when they are too old.
+
+    How rare a term is counts within the scope alone. Threads may share it: the first query of a
+    scope reads the nodes, and those that come meanwhile wait for it.
+
+    Args:
+        kb: The knowledge base.
+        top_k: How many hits to return when the query does not say; at least 1.
+        max_chunks: How many nodes of a scope are searched at most, the first by id; where there are
+            more, the answer is marked degraded.
+        cache_ttl: Seconds after which the nodes are read again.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: A number is out of range, or ``kb`` is none.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     _ = kb.add([Document(text="Annual leave: 25 days."), Document(text="Lunch")])
+        ...     print([hit.text for hit in KeptBM25Retriever(kb).retrieve("annual leave")])
+        ['Annual leave: 25 days.']
+
+    """
+
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        *,
+        top_k: int = 5,
+        max_chunks: int = 5000,
+        cache_ttl: float = 60,
+        name: str = "llama_bm25",
+    ) -> None:
+        super().__init__(top_k=check_top_k(top_k), name=name)
+        self.kb = of_type(kb, KnowledgeBase, "kb")
+        self.max_chunks = check_count(max_chunks, "max_chunks")
+        self.cache_ttl = check_seconds(cache_ttl, "cache_ttl")
+        self.requires_scope = kb.require_scope
+        self._kept: OrderedDict[Scope | None, _Kept] = OrderedDict()
+        self._lock = Lock()
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        kept = yield Call(lambda: self._current(query.scope))
+        if kept.left_out:
+            note_degraded(
+                self.name,
+                f"only {self.max_chunks} nodes are searched, {kept.left_out} are left out",
+            )
+        found = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
+        return [as_hit(hit, source=self.name) for hit in found][: query.top_k]
+
+    def _current(self, scope: Scope | None) -> _Kept:
+        with self._lock:
+            kept = self._kept.setdefault(scope, _Kept())
+            self._kept.move_to_end(scope)
+            while len(self._kept) > _MOST_SCOPES:
+                self._kept.popitem(last=False)
+        with kept.lock:
+            is_old = time.monotonic() - kept.read_at >= self.cache_ttl
+            if kept.retriever is None or is_old:
+                nodes = self.kb.nodes(scope=scope, limit=self.max_chunks)
+                kept.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
+                kept.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
+                kept.read_at = time.monotonic()
+        return kept

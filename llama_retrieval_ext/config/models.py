@@ -1,0 +1,309 @@
+"""pydantic models of definitions: what each may be configured with, checked and as JSON Schema."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.config.definitions import (
+    REQUIRED,
+    Definition,
+    Parameter,
+    arms_of,
+    enum_members,
+)
+
+TYPE: Final = "type"
+REF: Final = "ref"
+ENV: Final = "env"
+# Mappings and texts that would be read as one of these are written inside ``map`` and ``text``.
+MAP: Final = "map"
+TEXT: Final = "text"
+TUPLE: Final = "tuple"
+ESCAPES: Final = (REF, ENV, MAP, TEXT, TUPLE)
+
+_OURS: Final = "llama_retrieval_ext.config"
+# In a schema under construction: names of nodes, which pydantic would look for as its own models.
+_NODES: Final = "x-nodes"
+
+Path: TypeAlias = tuple[str | int, ...]
+Definitions: TypeAlias = Mapping[str, Definition]
+
+
+class Problem(NamedTuple):
+    """What is wrong with a part of a configuration, and where."""
+
+    path: Path
+    message: str
+    at_key: bool = False  # with the field's name, rather than its value
+
+
+def is_node(value: object) -> bool:
+    """Return whether a mapping names a type."""
+    return isinstance(value, Mapping) and isinstance(value.get(TYPE), str)
+
+
+def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
+    """Yield what is wrong with a configuration, without making anything of it.
+
+    Args:
+        data: Mappings, lists and scalars.
+        known: What may be named.
+        path: Where it stands.
+    """
+    if is_node(data):
+        yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
+    for place, value in inside(data, path):
+        yield from problems(value, known, place)
+
+
+def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield the fields of a mapping or the items of a list, with their paths.
+
+    What an escaped mapping has inside are its values: it is no node, whatever its keys.
+    """
+    if isinstance(data, Mapping):
+        if list(data) == [MAP] and isinstance(data[MAP], Mapping):
+            path, data = (*path, MAP), data[MAP]
+        yield from (((*path, name), value) for name, value in data.items())
+    elif isinstance(data, list | tuple):
+        yield from (((*path, number), value) for number, value in enumerate(data))
+
+
+def unknown_type(name: str, known: Collection[str]) -> str:
+    """Return what to say about a type that there is not."""
+    near = nearest(name, known)
+    advice = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(known))}"
+    return f"there is no type {name!r}; {advice}"
+
+
+def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]:
+    """Return the JSON Schema of nodes.
+
+    Args:
+        known: What may be named.
+        roots: Types that may stand at the top.
+    """
+    definitions: dict[str, object] = {
+        REF: {
+            "description": "An object of the application, by the name it is bound under.",
+            "type": "object",
+            "properties": {REF: {"type": "string"}},
+            "required": [REF],
+            "additionalProperties": False,
+        }
+    }
+    for name, definition in known.items():
+        schema = _model(definition, tuple(known.values())).model_json_schema(
+            ref_template="#/$defs/{model}"
+        )
+        definitions |= schema.pop("$defs", {})
+        definitions[name] = _with_refs(schema)
+    tops = [{"$ref": f"#/$defs/{name}"} for name in roots]
+    return {"oneOf": tops, "discriminator": {"propertyName": TYPE}, "$defs": definitions}
+
+
+def _with_refs(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The schema with references to nodes."""
+    if isinstance(schema, list):
+        return [_with_refs(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_refs(each) for key, each in schema.items() if key != _NODES}
+    if _NODES in schema:
+        made["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in schema[_NODES]]
+    return made
+
+
+def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -> Iterator[Problem]:
+    definition = known.get(data[TYPE])
+    if definition is None:
+        yield Problem((*path, TYPE), unknown_type(data[TYPE], known))
+        return
+    try:
+        _model(definition, tuple(known.values())).model_validate(dict(data))
+    except ValidationError as error:
+        found: dict[Path, list[ErrorDetails]] = {}
+        for each in error.errors(include_url=False, include_input=False):
+            found.setdefault(_place(data, each["loc"]), []).append(each)
+        deepest = [p for p in found if not any(q[: len(p)] == p and q != p for q in found)]
+        for place in deepest:
+            yield _problem(definition, path, place, found[place])
+
+
+def _problem(
+    definition: Definition, path: Path, place: Path, errors: Sequence[ErrorDetails]
+) -> Problem:
+    first = errors[0]
+    what = f"{definition.name!r}"
+    field = str(first["loc"][-1]) if first["loc"] else ""
+    if first["type"] == "missing":
+        return Problem((*path, *place), f"{what} needs the field {field!r}")
+    if first["type"] == "extra_forbidden":
+        near = nearest(field, definition.parameters)
+        names = ", ".join(definition.parameters) or "none"
+        advice = f"did you mean {near!r}?" if near else f"its fields are {names}"
+        return Problem((*path, *place), f"{what} has no field {field!r}; {advice}", at_key=True)
+    messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
+    text = " or ".join(messages).replace(" or must be ", " or ")
+    where = ".".join(str(each) for each in place)
+    return Problem((*path, *place), f"{where!r} of {what}: {text}")
+
+
+def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
+    """The path in the data that pydantic means: without the members of unions in its location."""
+    path: list[str | int] = []
+    for part in location:
+        is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        if is_item or (isinstance(data, Mapping) and part in data):
+            data = data[part]
+            path.append(part)
+    return tuple(path)
+
+
+@lru_cache(maxsize=1024)
+def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseModel]:
+    """The model of a definition."""
+    fields: dict[str, Any] = {
+        name: (_field(parameter, known), _default(parameter))
+        for name, parameter in definition.parameters.items()
+    }
+    kind: Any = Literal.__getitem__(definition.name)  # a type that is made of a definition
+    return create_model(
+        definition.name,
+        __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
+        __doc__=definition.description or None,
+        type=(kind, ...),
+        **fields,
+    )
+
+
+def _default(parameter: Parameter) -> Any:  # noqa: ANN401 - pydantic's
+    if parameter.default is REQUIRED:
+        return Field()
+    default = parameter.default
+    return Field(default=default if isinstance(default, str | int | float | bool) else None)
+
+
+def _field(parameter: Parameter, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+    return _configured(parameter.hint, known)
+
+
+def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+    """The type that stands in a configuration where a signature has this one."""
+    arms = arms_of(hint)
+    if len(arms) > 1:
+        return _union([_configured(arm, known) for arm in arms])
+    if get_origin(hint) is Annotated:
+        inside, *extras = get_args(hint)
+        return Annotated[(_configured(inside, known), *extras)]
+    if hint in {object, Any}:
+        return Any
+    if get_origin(hint) is Literal or hint in {int, bool, float, None, type(None), JsonValue}:
+        return hint
+    return _Text if hint is str else _collection(hint, known)
+
+
+def _collection(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+    origin, inside = get_origin(hint), get_args(hint)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_configured(inside[1], known))
+    if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
+        return _items(_configured(inside[0], known))
+    return _node(hint, known)
+
+
+def _union(arms: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
+    united = arms[0]
+    for arm in arms[1:]:
+        united = united | arm if arm is not None else united | None
+    return united
+
+
+def _items(item: Any) -> Any:  # noqa: ANN401 - a type
+    return Annotated[list[item], BeforeValidator(_untupled)]
+
+
+def _mapping(value: Any) -> Any:  # noqa: ANN401 - a type
+    return Annotated[dict[str, value], BeforeValidator(_unescaped(MAP))]
+
+
+def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+    """A node of this class, or a reference to an object of the application."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        names = tuple(name for name, each in enum_members().items() if type(each) is kind)
+        return Literal[names] if names else str
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
+        return kind
+    names = tuple(each.name for each in known if _is_a(each.kind, kind))
+    others = frozenset(each.name for each in known).difference(names)
+    check = AfterValidator(_checked_node(names, others, kind))
+    return Annotated[Any, check, WithJsonSchema({_NODES: [*names, REF]})]
+
+
+def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what stands for one
+    if not inspect.isclass(expected) or getattr(expected, "_is_protocol", False):
+        return False
+    if issubclass(kind, expected):
+        return True
+    return kind is BaseRetriever and issubclass(expected, BaseRetriever)
+
+
+def _checked_node(
+    names: Collection[str],
+    others: Collection[str],
+    kind: Any,  # noqa: ANN401 - a type
+) -> Callable[[Any], Any]:
+    word = getattr(kind, "__name__", str(kind))
+
+    def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
+        if is_node(value):
+            if value[TYPE] not in others:  # fits, or does not exist, which the node itself tells
+                return value
+        elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
+            return value
+        elif not isinstance(value, str | int | float | list | dict | None):
+            return value  # an object of the application, in a call; it is checked where it goes
+        near = nearest(str(value[TYPE]), names) if is_node(value) else None
+        advice = f"; did you mean {near!r}?" if near else ""
+        expected = f"a mapping with 'type' {' or '.join(names)}, or " if names else ""
+        raise PydanticCustomError(
+            "node",
+            "must be {expected}a reference (ref: NAME) to a {word}{advice}",
+            {"expected": expected, "word": word, "advice": advice},
+        )
+
+    return check
+
+
+def _untupled(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, Mapping) and list(value) == [TUPLE]:
+        return value[TUPLE]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _unescaped(key: str) -> Callable[[Any], Any]:
+    def unescape(value: Any) -> Any:  # noqa: ANN401 - any JSON
+        is_escape = isinstance(value, Mapping) and list(value) == [key]
+        return value[key] if is_escape and isinstance(value[key], dict | str) else value
+
+    return unescape
+
+
+_Text: TypeAlias = Annotated[str, BeforeValidator(_unescaped(TEXT))]

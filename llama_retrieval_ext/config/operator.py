@@ -1,0 +1,88 @@
+"""`Operator`: a retriever for applications that speak in records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+
+# What the first record has besides, by the retriever's name in the registry; the value where an LLM
+# failed.
+_DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
+    "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
+    "multi_query": {"generated_queries": [], "queries_count": 1, "retrieval_details": []},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A retriever that answers with records, for any tenant and knowledge bases.
+
+    It holds nothing of its callers: threads, tenants and event loops may share it.
+
+    Attributes:
+        name: The retriever's name in the registry.
+        retriever: The LlamaIndex retriever.
+    """
+
+    name: str
+    retriever: BaseRetriever
+
+    async def retrieve(
+        self,
+        query: str,
+        *,
+        tenant_id: str | None = None,
+        kb_ids: Sequence[str] | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        timeout_s: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the best hits as records.
+
+        Args:
+            query: What to look for.
+            tenant_id: Whose nodes may be seen; trusted, never from a user or a model.
+            kb_ids: Which of the tenant's knowledge bases may be seen; None for all.
+            top_k: How many records to return, at least 1.
+            filters: Conditions on metadata that every hit satisfies; they can only narrow.
+            timeout_s: Seconds for the whole answer; None for no limit.
+
+        Returns:
+            Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
+            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first one has more:
+            for ``hyde`` ``hyde_queries`` and ``hyde_queries_count``; for ``multi_query``
+            ``generated_queries``, ``queries_count`` and ``retrieval_details``.
+
+        Raises:
+            ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        if kb_ids is not None and not list(kb_ids):
+            raise ConfigurationError(
+                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
+                "kb_ids out for all that the tenant has"
+            )
+        has_scope = tenant_id is not None or kb_ids is not None
+        scope = Scope(tenant_id, kb_ids=kb_ids or ()) if has_scope else None
+        bound = Query.of(query).but(
+            filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
+        )
+        result = await self._own.asearch(bound)
+        records: list[dict[str, Any]] = [hit.to_dict() for hit in result.hits]
+        if records:
+            for detail, otherwise in _DETAILS.get(self.name, {}).items():
+                records[0][detail] = result.details.get(detail, otherwise)
+        return records
+
+    @property
+    def _own(self) -> Retriever:
+        """The retriever, inside one that holds scopes where it is another package's."""
+        own = self.retriever
+        return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)

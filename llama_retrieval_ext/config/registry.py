@@ -1,0 +1,354 @@
+"""Retrievers by name, over what an application bound once.
+
+The functions of this module work on one registry for the process; an application that needs several
+makes `Registry` objects.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from threading import Lock
+from typing import Any, Final, Literal, TypeVar
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import LLM
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+
+from llama_retrieval_ext.checks import nearest, of_type
+from llama_retrieval_ext.config import composite_retrievers, graph_retrievers, store_retrievers
+from llama_retrieval_ext.config.definitions import (
+    Definition,
+    class_definitions,
+    definition_of,
+)
+from llama_retrieval_ext.config.models import TYPE, Definitions, problems
+from llama_retrieval_ext.config.operator import Operator
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.spec import Builder, BuildError
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.retrievers.kg_rule import Rules
+
+F = TypeVar("F", bound=Callable[..., object])
+Group = Literal["retriever", "preset"]
+
+ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
+_BUILT_IN: Final = (
+    store_retrievers.dense,
+    store_retrievers.bm25,
+    store_retrievers.hybrid,
+    store_retrievers.fusion,
+    composite_retrievers.hyde,
+    composite_retrievers.multi_query,
+    store_retrievers.llama_dense,
+    store_retrievers.llama_bm25,
+    store_retrievers.llama_hybrid,
+    graph_retrievers.graph,
+    graph_retrievers.kg_rule,
+    graph_retrievers.knowledge,
+    composite_retrievers.router,
+    composite_retrievers.recursive,
+    composite_retrievers.rerank,
+    composite_retrievers.auto_merging,
+    composite_retrievers.fallback,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFactory:
+    """Makes operators of one name: ``registry.get("retriever", "hybrid")(dense_weight=0.6)``.
+
+    Attributes:
+        registry: The registry.
+        name: The name in it.
+    """
+
+    registry: "Registry"
+    name: str
+
+    def __call__(self, **params: object) -> Operator:
+        """Return an operator.
+
+        Args:
+            params: Parameters of the retriever.
+
+        Raises:
+            ConfigurationError: There is no such parameter, or a value cannot work.
+        """
+        return Operator(self.name, self.registry.get_retriever(self.name, **params))
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The parameters with their defaults."""
+        found = self.registry.definitions[self.name].parameters
+        return {name: each.default for name, each in found.items()}
+
+
+class Registry:
+    """Retrievers by name, with typed parameters, over a knowledge base that is bound once.
+
+    Threads may share it. It holds no tenant: who asks comes with each query.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> registry = Registry()
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     _ = kb.add([Document(text="Annual leave: 25 days.")])
+        ...     retriever = registry.bind(kb).get_retriever("bm25", top_k=3)
+        ...     print([(hit.text, hit.score) for hit in retriever.retrieve("annual leave")])
+        [('Annual leave: 25 days.', 1.0)]
+        >>> registry.get_retriever("hybird")
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: there is no retriever 'hybird'; did you \
+mean 'hybrid'?
+
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._parts = RegistryParts(make=self._make)
+        self._retrievers = {
+            each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
+            for each in _BUILT_IN
+        }
+        self._presets = {
+            each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
+            for each in graph_retrievers.PRESET_DEFINITIONS
+        }
+        self._installed: dict[str, EntryPoint] | None = None
+
+    def bind(
+        self,
+        kb: KnowledgeBase | None = None,
+        *,
+        llm: LLM | None = None,
+        graph: Graph | PassageGraphs | None = None,
+        rules: Rules | None = None,
+        docstore: BaseDocumentStore | None = None,
+        objects: Mapping[str, object] | None = None,
+    ) -> "Registry":
+        """Bind what retrievers are made from, in place of what was bound before.
+
+        Retrievers that were made keep what they have. Whoever opened something closes it.
+
+        Args:
+            kb: The knowledge base.
+            llm: Writes queries, for ``hyde`` and ``multi_query``.
+            graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
+                `PassageGraphs`; None for the knowledge base's own, where it has one.
+            rules: Rules of ``kg_rule``, or the path of their file.
+            docstore: With the parents of nodes, for ``auto_merging``.
+            objects: Further objects, which configurations name as ``{ref: NAME}``.
+
+        Returns:
+            The registry.
+
+        Raises:
+            ConfigurationError: An argument is of another type.
+        """
+        if kb is not None:
+            of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
+        own = None if kb is None else kb.graph
+        chosen = own if graph is None else graph
+        if chosen is None or isinstance(chosen, PassageGraphs):
+            graphs = chosen
+        else:
+            graphs = PassageGraphs(chosen)
+        self._parts = RegistryParts(
+            make=self._make,
+            kb=kb,
+            llm=llm,
+            graph=graphs,
+            rules=rules,
+            docstore=docstore,
+            objects=dict(objects or {}),
+            closers=[graphs.close] if isinstance(graph, str) and graphs is not None else [],
+        )
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of retrievers: built in, registered, and of installed packages."""
+        return sorted({*self._retrievers, *self._entry_points()})
+
+    @property
+    def definitions(self) -> Definitions:
+        """Everything that configurations name as ``type``."""
+        for name in self._entry_points():
+            with suppress(ConfigurationError):  # it is told to whoever names it
+                self._definition(name)
+        return {**class_definitions(), **self._presets, **self._retrievers}
+
+    @property
+    def parts(self) -> RegistryParts:
+        """What was bound."""
+        return self._parts
+
+    @property
+    def live(self) -> Mapping[str, object]:
+        """What configurations name as ``ref``."""
+        return self._parts.live
+
+    def get(self, group: Group, name: str) -> OperatorFactory:
+        """Return what makes operators of a name.
+
+        Args:
+            group: ``retriever``, or ``preset``.
+            name: A name in `names`, or of a preset.
+
+        Raises:
+            ConfigurationError: There is no such group or name.
+        """
+        if group not in {"retriever", "preset"}:
+            raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
+        if group == "preset" and name not in self._presets:
+            raise _unknown("preset", name, list(self._presets))
+        if group == "retriever":
+            self._definition(name)
+        return OperatorFactory(self, name)
+
+    def get_retriever(self, name: str, **params: object) -> BaseRetriever:
+        """Return a LlamaIndex retriever.
+
+        Args:
+            name: A name in `names`, or of a preset.
+            params: Its parameters; those that are left out have their defaults.
+
+        Raises:
+            ConfigurationError: There is no such name or parameter, a value cannot work, or
+                something it needs was not bound.
+            ModelMismatchError: ``embedding_config`` names another model than the knowledge base's.
+        """
+        return self._make(name, params)
+
+    def register_retriever(self, name: str) -> Callable[[F], F]:
+        """Decorator: add a function, or a class, that makes a retriever.
+
+        Args:
+            name: Its name: lower-case letters, digits and underscores.
+
+        Returns:
+            The decorator. What it decorates gets `RegistryParts` first; its keyword parameters,
+            typed and with defaults, become those of the name.
+
+        Raises:
+            ConfigurationError: The name is taken, or is none.
+
+        Examples:
+            >>> registry = Registry()
+            >>> @registry.register_retriever("titles")
+            ... def titles(parts: RegistryParts, *, top_k: int = 3) -> BaseRetriever:
+            ...     return parts.retriever("bm25", {"top_k": top_k})
+            >>> registry.get("retriever", "titles").parameters
+            {'top_k': 3}
+
+        """
+        if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+            raise ConfigurationError(
+                f"the name of a retriever is lower-case letters, digits and _, got {name!r}"
+            )
+
+        def register(make: F) -> F:
+            definition = _checked_definition(make, name)
+            with self._lock:
+                if name in self._retrievers or name in self._presets:
+                    raise ConfigurationError(f"there is a retriever {name!r} already")
+                self._retrievers = {**self._retrievers, name: definition}
+            return make
+
+        return register
+
+    def close(self) -> None:
+        """Close what was opened for retrievers; what was bound stays open."""
+        self._parts.close()
+
+    def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
+        definition = self._presets.get(name) or self._definition(name)
+        parts = self._parts
+        given = {TYPE: name, **params}
+        found = list(problems(given, {**self.definitions, name: definition}))
+        if found:
+            raise ConfigurationError("; ".join(each.message for each in found))
+        builder = Builder(self.definitions, parts.live, parts)
+        try:
+            arguments = {
+                key: builder.value(value, parameter=definition.parameters[key])
+                for key, value in params.items()
+            }
+            made = builder.made(definition, arguments)
+        except BuildError as error:
+            raise error.cause from None
+        if isinstance(made, BaseRetriever):
+            return made
+        raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
+
+    def _definition(self, name: str) -> Definition:
+        found = self._retrievers.get(name)
+        if found is not None:
+            return found
+        installed = self._entry_points().get(name)
+        if installed is None:
+            raise _unknown("retriever", name, [*self.names, *self._presets])
+        try:
+            loaded = installed.load()
+        except Exception as error:
+            raise ConfigurationError(
+                f"the retriever {name!r} of {installed.value} cannot be loaded: {error}"
+            ) from error
+        with self._lock:
+            if name not in self._retrievers:
+                definition = _checked_definition(loaded, name)
+                self._retrievers = {**self._retrievers, name: definition}
+        return self._retrievers[name]
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        """Retrievers of installed packages; a name of ours stays ours."""
+        if self._installed is None:
+            own = {*self._retrievers, *self._presets}
+            found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+            self._installed = {name: each for name, each in found.items() if name not in own}
+        return self._installed
+
+
+def _checked_definition(make: Any, name: str) -> Definition:  # noqa: ANN401 - whatever was decorated
+    if not callable(make):
+        raise ConfigurationError(f"{name!r} must be a function or class, got {make!r}")
+    try:
+        if isinstance(make, type):
+            maker: Any = partial(_of_class, make)
+            own = definition_of(make, name=name, takes_parts=False)
+            parameters = dict(list(own.parameters.items())[1:])
+            return Definition(name, maker, make, parameters, takes_parts=True)
+        return definition_of(make, name=name, takes_parts=True)
+    except (NameError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the signature of {name!r} cannot be read: {error}; give every parameter a type"
+        ) from error
+
+
+def _of_class(kind: type, parts: RegistryParts, **params: object) -> object:
+    return kind(parts, **params)
+
+
+def _unknown(what: str, name: object, names: list[str]) -> ConfigurationError:
+    near = nearest(str(name), names)
+    advice = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(names))}"
+    return ConfigurationError(f"there is no {what} {name!r}; {advice}")
+
+
+_default: Final = Registry()
+bind = _default.bind
+close = _default.close
+get = _default.get
+get_retriever = _default.get_retriever
+register_retriever = _default.register_retriever
+
+
+def default_registry() -> Registry:
+    """Return the registry that the functions of this module work on."""
+    return _default

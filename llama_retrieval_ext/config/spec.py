@@ -1,0 +1,228 @@
+"""Parts of a pipeline as data, and data as parts: the same record of arguments, both ways."""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from llama_index.core.vector_stores.types import MetadataFilters
+from pydantic import BaseModel, ValidationError
+
+from llama_retrieval_ext.arguments import arguments_of, value_expression
+from llama_retrieval_ext.config.definitions import (
+    SCOPE,
+    Definition,
+    Parameter,
+    arms_of,
+    class_definitions,
+    enum_members,
+)
+from llama_retrieval_ext.config.models import (
+    ESCAPES,
+    MAP,
+    REF,
+    TEXT,
+    TUPLE,
+    TYPE,
+    Definitions,
+    Path,
+    is_node,
+    unknown_type,
+)
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+
+_SEQUENCES: Final = ("rewrites", "refines")
+# Expressions are not deeper; a retriever that contains itself is.
+_MAX_DEPTH: Final = 60
+
+
+class BuildError(Exception):
+    """A part that cannot be made; carries where it stands."""
+
+    def __init__(self, path: Path, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.path, self.cause = path, cause
+
+
+def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401 - any JSON
+    """Return a part as mappings, lists and scalars.
+
+    Args:
+        part: A stage, a retriever, or what these are made of.
+        live: Objects of the application by name: they are written as ``{ref: NAME}``.
+
+    Raises:
+        ConfigurationError: It contains an object that is neither data nor among ``live``.
+    """
+    return _Writer(live).value(part, "the pipeline", depth=0)
+
+
+class _Writer:
+    def __init__(self, live: Mapping[str, object]) -> None:
+        self._names = {id(each): name for name, each in live.items() if not _is_scalar(each)}
+
+    def value(self, value: object, what: str, *, depth: int, is_tuple: bool = False) -> Any:  # noqa: ANN401, PLR0911 - any JSON
+        if depth > _MAX_DEPTH:
+            raise ConfigurationError(f"{what} is nested too deeply, or contains itself")
+        if id(value) in self._names:
+            return {REF: self._names[id(value)]}
+        if isinstance(value, Enum) and f"{type(value).__name__}.{value.name}" in enum_members():
+            return f"{type(value).__name__}.{value.name}"
+        if _is_scalar(value):
+            return {TEXT: value} if value in enum_members() else value
+        if isinstance(value, MetadataFilters):
+            return {TYPE: "MetadataFilters", **_filters(value)}
+        if isinstance(value, Mapping):
+            return self._mapping(value, what, depth)
+        if isinstance(value, list | tuple):
+            items = [self.value(each, what, depth=depth + 1) for each in value]
+            return {TUPLE: items} if isinstance(value, tuple) and not is_tuple else items
+        return self._node(value, what, depth)
+
+    def _mapping(self, value: Mapping[Any, object], what: str, depth: int) -> dict[str, Any]:
+        if not all(isinstance(key, str) for key in value):
+            raise ConfigurationError(f"{what} has keys that are no text: {list(value)!r}")
+        made = {key: self.value(each, what, depth=depth + 1) for key, each in value.items()}
+        is_ambiguous = is_node(made) or (len(made) == 1 and next(iter(made)) in ESCAPES)
+        return {MAP: made} if is_ambiguous else made
+
+    def _node(self, part: object, what: str, depth: int) -> dict[str, Any]:
+        name = type(part).__name__
+        definition = class_definitions().get(name)
+        if definition is None or definition.kind is not type(part):
+            raise ConfigurationError(
+                f"{what} contains {value_expression(part)}, which is no data; give it a name: "
+                "live={'NAME': object}"
+            )
+        written: dict[str, Any] = {TYPE: name}
+        for argument, value in _arguments(part, definition).items():
+            parameter = definition.parameters[argument]
+            written[argument] = self.value(
+                value,
+                f"{argument!r} of {name}",
+                depth=depth + 1,
+                is_tuple=parameter.takes_tuples or parameter.is_rest,
+            )
+        return written
+
+
+def _arguments(part: object, definition: Definition) -> dict[str, Any]:
+    found: dict[str, Any] = dict(arguments_of(part))
+    if isinstance(part, RetrievalPipeline):
+        found["stages"] = list(part.stages)
+    if isinstance(part, Pipeline) and part.is_plain:  # it prints with >>, so nothing is lost
+        found |= {name: list(found[name]) for name in _SEQUENCES if name in found}
+    scope = getattr(part, SCOPE, None)
+    if definition.is_scoped_later and scope is not None:
+        found[SCOPE] = scope
+    return found
+
+
+def _filters(filters: MetadataFilters) -> dict[str, Any]:
+    return filters.model_dump(mode="json")
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | bool | int | float)
+
+
+class Builder:
+    """Makes parts of data that `models.problems` has nothing against.
+
+    Args:
+        known: What may be named.
+        live: Objects of the application by name.
+        parts: First argument of definitions that take what was bound.
+    """
+
+    def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
+        self._known, self._live, self._parts = known, live, parts
+
+    def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
+        """Return what data stands for.
+
+        Raises:
+            BuildError: Something in it cannot be made.
+        """
+        if isinstance(data, str):
+            return enum_members().get(data, data)
+        if is_node(data):
+            return self._node(data, path)
+        if isinstance(data, Mapping):
+            return self._mapping(data, path)
+        if isinstance(data, list):
+            items = [self.value(each, (*path, number)) for number, each in enumerate(data)]
+            return tuple(items) if parameter is not None and parameter.takes_tuples else items
+        if isinstance(data, float) and math.isnan(data):
+            raise BuildError(path, ConfigurationError("a number is needed, got NaN"))
+        return data
+
+    def _mapping(self, data: Mapping[str, Any], path: Path) -> Any:  # noqa: ANN401
+        key = next(iter(data)) if len(data) == 1 else ""
+        if key == REF:
+            return self._named(data[REF], path)
+        if key == TEXT:
+            return data[TEXT]
+        if key == TUPLE and isinstance(data[TUPLE], Sequence):
+            return tuple(self.value(list(data[TUPLE]), (*path, TUPLE)))
+        if key == MAP and isinstance(data[MAP], Mapping):
+            path, data = (*path, MAP), data[MAP]
+        return {name: self.value(each, (*path, name)) for name, each in data.items()}
+
+    def _named(self, name: object, path: Path) -> object:
+        if not isinstance(name, str) or name not in self._live:
+            there = ", ".join(sorted(self._live)) or "nothing"
+            raise BuildError(
+                path, ConfigurationError(f"nothing is bound as {name!r}; there is {there}")
+            )
+        return self._live[name]
+
+    def _node(self, data: Mapping[str, Any], path: Path) -> object:
+        definition = self._known.get(data[TYPE])
+        if definition is None:
+            message = unknown_type(data[TYPE], self._known)
+            raise BuildError((*path, TYPE), ConfigurationError(message))
+        arguments = {
+            name: self.value(each, (*path, name), parameter=definition.parameters.get(name))
+            for name, each in data.items()
+            if name != TYPE
+        }
+        try:
+            return self.made(definition, arguments)
+        except BuildError:
+            raise
+        except Exception as error:  # whatever a constructor raises is about this node
+            raise BuildError(path, error) from error
+
+    def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
+        """Return what a definition makes of arguments.
+
+        Raises:
+            RetrievalExtError: The arguments cannot work.
+        """
+        rest: list[object] = [self._parts] if definition.takes_parts else []
+        hints = {name: each.hint for name, each in definition.parameters.items()}
+        named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}
+        scope = named.pop(SCOPE, None) if definition.is_scoped_later else None
+        for name, parameter in definition.parameters.items():
+            if parameter.is_rest:
+                rest.extend(named.pop(name, ()))
+        made = definition.make(*rest, **named)
+        return made if scope is None else made.for_scope(scope)  # type: ignore[attr-defined]
+
+
+def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have
+    """The value, as the model that the parameter expects."""
+    if not isinstance(value, Mapping):
+        return value
+    kinds = [arm for arm in arms_of(hint) if isinstance(arm, type) and issubclass(arm, BaseModel)]
+    if not kinds:
+        return value
+    try:
+        return kinds[0].model_validate(dict(value))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"{kinds[0].__name__}: {where}: {first['msg']}") from None

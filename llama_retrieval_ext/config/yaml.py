@@ -1,0 +1,344 @@
+"""Pipelines as YAML: written, read back as the same, and validated with lines and advice.
+
+::
+
+    version: 1
+    pipeline:
+      type: Pipeline
+      source: {type: hybrid, dense_weight: 0.6}
+      refines:
+        - {type: RuleRerank}
+        - {type: Top, k: 5}
+
+A ``type`` is a name of the registry or a public class of a stage or retriever; ``{ref: NAME}`` is
+an object of the application, and ``{env: NAME}``, where an embedding model or a store is described,
+the value of an environment variable. A file is data: nothing in it is imported, templates and
+references (``&``, ``*``) are refused.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
+
+import yaml
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.config.models import (
+    ENV,
+    REF,
+    TYPE,
+    Definitions,
+    Path,
+    Problem,
+    inside,
+    is_node,
+    json_schema,
+    problems,
+)
+from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
+from llama_retrieval_ext.errors import (
+    ConfigFileError,
+    ConfigurationError,
+    RetrievalExtError,
+    describe,
+)
+from llama_retrieval_ext.graph.rules.yaml_nodes import Reader, composed, position
+
+VERSION: Final = 1
+_PIPELINE: Final = "pipeline"
+_FIELDS: Final = ("version", _PIPELINE)
+_SECRET: Final = re.compile(r"(?i)(^|_)(api_?key|token|secret|password|passwd|credentials?)($|_)")
+_TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+
+class Vocabulary(Protocol):
+    """What files may name: a `Registry`."""
+
+    @property
+    def definitions(self) -> Definitions:
+        """What ``type`` may be."""
+
+    @property
+    def live(self) -> Mapping[str, object]:
+        """What ``ref`` may be."""
+
+    @property
+    def parts(self) -> object:
+        """What was bound."""
+
+
+class ConfigText(NamedTuple):
+    """A YAML text as data, with the place of every key and value.
+
+    Attributes:
+        data: Mappings, lists and scalars.
+        places: Line and column of values, by path.
+        keys: Line and column of keys, by path.
+    """
+
+    data: Any
+    places: dict[Path, tuple[int, int]]
+    keys: dict[Path, tuple[int, int]]
+
+
+def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
+    """Return a pipeline, or a part of one, as YAML.
+
+    Args:
+        part: A stage or retriever.
+        live: Objects that are no data, such as stores and models, by the names that stand for them.
+
+    Raises:
+        ConfigurationError: It contains an object that is neither data nor among ``live``.
+
+    Examples:
+        >>> from llama_retrieval_ext import RRF, Top
+        >>> print(to_yaml(RRF(k=10) >> Top(3)))
+        version: 1
+        pipeline:
+          type: FusionChain
+          fusion:
+            type: RRF
+            k: 10
+          refines:
+          - type: Top
+            k: 3
+        <BLANKLINE>
+
+    """
+    document = {"version": VERSION, _PIPELINE: to_data(part, live=live or {})}
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def from_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> Any:  # noqa: ANN401 - a part
+    """Return what a YAML text describes.
+
+    Args:
+        text: YAML, as `to_yaml` writes it.
+        vocabulary: A `Registry`.
+        file: What it is called in messages.
+
+    Raises:
+        ConfigFileError: It cannot be used; each problem has its line and field.
+    """
+    read = read_yaml(text, file=file)
+    _raise(validation(read, vocabulary), read, file)
+    builder = Builder(vocabulary.definitions, vocabulary.live, vocabulary.parts)
+    try:
+        return builder.value(read.data[_PIPELINE], (_PIPELINE,))
+    except BuildError as error:
+        raise _file_error([_built(error)], read, file) from error.cause
+
+
+def load_pipeline(path: str | FilePath, vocabulary: Vocabulary) -> BaseRetriever:
+    """Return the retriever that a file describes.
+
+    Args:
+        path: A YAML file.
+        vocabulary: A `Registry`.
+
+    Raises:
+        ConfigFileError: The file cannot be read or used, or describes no retriever.
+    """
+    made = from_yaml(read_file(path), vocabulary, file=str(path))
+    if not isinstance(made, BaseRetriever):
+        raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {made!r}"])
+    return made
+
+
+def read_file(path: str | FilePath) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigFileError: It cannot be read.
+    """
+    try:
+        with FilePath(path).open("rb") as file:
+            return file.read(_Reader.max_bytes + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigFileError(str(path), [f"line 1: it cannot be read: {error}"]) from error
+
+
+def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
+    """Return what is wrong with a YAML text, without opening or making anything that it names.
+
+    Args:
+        text: YAML.
+        vocabulary: A `Registry`.
+        file: What it is called in messages.
+
+    Returns:
+        A line of text each, with line, column and field; empty if the file can be used.
+    """
+    try:
+        read = read_yaml(text, file=file)
+    except ConfigFileError as error:
+        return list(error.problems)
+    return [_line(each, read) for each in _in_order(validation(read, vocabulary), read)]
+
+
+def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
+    """Return the JSON Schema of configuration files, for editors."""
+    known = vocabulary.definitions
+    schema = json_schema(known, list(known))
+    definitions = schema.pop("$defs")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "llama-retrieval-ext pipeline",
+        "type": "object",
+        "properties": {"version": {"const": VERSION}, _PIPELINE: schema},
+        "required": list(_FIELDS),
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def read_yaml(text: str, *, file: str = "") -> ConfigText:
+    """Return a YAML text as data, with the place of everything.
+
+    Raises:
+        ConfigFileError: It is no YAML, is too long or too deep, has references or tags, or a value
+            that is neither text nor number nor true, false or null.
+    """
+    if "\0" in text:
+        raise ConfigFileError(file, ["line 1: the text has a NUL character"])
+    reader = _Reader(file)
+    read = ConfigText({}, {}, {})
+    data = _data(composed(text, reader), (), reader, read)
+    return read._replace(data=data)
+
+
+def validation(read: ConfigText, vocabulary: Vocabulary) -> list[Problem]:
+    """Return what is wrong with a document."""
+    found = [*_problems_of_document(read.data), *_secrets(read.data, ())]
+    if found:
+        return found
+    known = vocabulary.definitions
+    found = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
+    return found or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
+
+
+class _Reader(Reader):
+    what: ClassVar[str] = "a configuration"
+    example: ClassVar[str] = "'version: 1' and 'pipeline:'"
+    max_bytes: ClassVar[int] = 200_000
+    max_depth: ClassVar[int] = 60
+
+    def error(self, at: object, message: str) -> RetrievalExtError:
+        line, column = position(at)
+        return ConfigFileError(self.file, [f"line {line}, column {column}: {message}"])
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a value that occurs twice twice."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's
+        return True
+
+
+def _data(node: yaml.Node, path: Path, reader: _Reader, read: ConfigText) -> Any:  # noqa: ANN401
+    read.places[path] = position(node)
+    if isinstance(node, yaml.ScalarNode):
+        value = reader.value(node)
+        if value is not None and not isinstance(value, str | int | float):
+            raise reader.error(node, f"{type(value).__name__} is no value here; put it in quotes")
+        return value
+    if node.tag not in _TAGS:
+        raise reader.error(node, "tags (!) are not allowed in a configuration")
+    if isinstance(node, yaml.SequenceNode):
+        return [_data(each, (*path, n), reader, read) for n, each in enumerate(node.value)]
+    made: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key = reader.value(key_node)
+        if not isinstance(key, str):
+            raise reader.error(key_node, f"a field's name is text; write '{key}' in quotes")
+        if key in made:
+            raise reader.error(key_node, f"the field {key!r} is there twice")
+        read.keys[*path, key] = position(key_node)
+        made[key] = _data(value_node, (*path, key), reader, read)
+    return made
+
+
+def _problems_of_document(data: object) -> Iterator[Problem]:
+    if not isinstance(data, Mapping):
+        yield Problem((), "a configuration has the fields version and pipeline")
+        return
+    for name in data:
+        if name not in _FIELDS:
+            near = nearest(name, _FIELDS)
+            advice = f"did you mean {near!r}?" if near else "it has version and pipeline"
+            yield Problem((name,), f"a configuration has no field {name!r}; {advice}", at_key=True)
+    version = data.get("version")
+    if isinstance(version, bool) or version != VERSION:
+        message = f"'version' is {VERSION}: this package reads no other"
+        yield Problem(("version",) if "version" in data else (), message)
+    if not is_node(data.get(_PIPELINE)):
+        path: Path = (_PIPELINE,) if _PIPELINE in data else ()
+        yield Problem(path, "'pipeline' is a mapping with 'type', such as {type: hybrid}")
+
+
+def _secrets(data: object, path: Path) -> Iterator[Problem]:
+    """Secrets that are written out; their values are not repeated."""
+    for place, value in inside(data, path):
+        name = place[-1]
+        if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
+            advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
+            yield Problem(place, f"a secret must not stand in a file; {advice}")
+        yield from _secrets(value, place)
+
+
+def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
+    """What constructors say of parts that are nothing but data."""
+    if is_node(data) and _is_pure(data, known):
+        try:
+            Builder(known, {}, None).value(data, path)
+        except BuildError as error:
+            yield _built(error)
+        return
+    for place, value in inside(data, path):
+        yield from _problems_of_values(value, known, place)
+
+
+def _is_pure(data: object, known: Definitions) -> bool:
+    if isinstance(data, Mapping) and (REF in data or ENV in data):
+        return False
+    name = data[TYPE] if isinstance(data, Mapping) and is_node(data) else ""
+    definition = known.get(name)
+    if definition and (definition.takes_parts or issubclass(definition.kind, BaseRetriever)):
+        return False
+    return all(_is_pure(each, known) for _, each in inside(data))
+
+
+def _built(error: BuildError) -> Problem:
+    is_ours = isinstance(error.cause, RetrievalExtError)
+    return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
+
+
+def _raise(found: list[Problem], read: ConfigText, file: str) -> None:
+    if found:
+        raise _file_error(found, read, file)
+
+
+def _file_error(found: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
+    return ConfigFileError(file, [_line(each, read) for each in _in_order(found, read)])
+
+
+def _in_order(found: list[Problem], read: ConfigText) -> list[Problem]:
+    return sorted(found, key=lambda each: _position(each, read))
+
+
+def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
+    """Line and column of a problem; of what a path has too much, those of what is around it."""
+    places, path = read.keys if problem.at_key else read.places, problem.path
+    while path and path not in places and path not in read.places:
+        path = path[:-1]
+    return places.get(path) or read.places.get(path) or (1, 1)
+
+
+def _line(problem: Problem, read: ConfigText) -> str:
+    line, column = _position(problem, read)
+    field = ".".join(str(each) for each in problem.path)
+    return f"line {line}, column {column}, {field or 'document'}: {problem.message}"

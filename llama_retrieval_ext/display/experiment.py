@@ -1,0 +1,163 @@
+"""Experiments, comparisons and tunings as tables: for a rich console, and as HTML."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from llama_retrieval_ext.display.html import Markup, join, page, table, tag
+from llama_retrieval_ext.display.results import document_title, short
+from llama_retrieval_ext.evaluation.comparison import Comparison
+from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
+from llama_retrieval_ext.evaluation.tuning import Tuning
+
+Cells = Sequence[str]
+
+_QUESTIONS: Final = 10
+_BEST: Final = "*"
+_TIMES: Final = ("p50_ms", "p95_ms")
+# Shown where one is above 0.
+_COUNTS: Final = ("embeddings", "llm_calls", "degraded", "failed")
+_CHOICES: Final = ("parameter", "before", "after", "why")
+
+
+def experiment_html(experiment: Experiment) -> Markup:
+    """Return the table of an experiment as HTML, with the best values in bold.
+
+    Args:
+        experiment: One that has run.
+    """
+    header, rows = _results(experiment)
+    marked = ([_bold(cell) for cell in row] for row in rows)
+    return page(table(header, marked), tag("small", _legend(experiment)))
+
+
+def experiment_console(experiment: Experiment) -> RenderableType:
+    """Return the table of an experiment for a rich console.
+
+    Args:
+        experiment: One that has run.
+    """
+    header, rows = _results(experiment)
+    shown = _console_table(header, rows)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    return Group(shown, Text(_legend(experiment), style="dim"))
+
+
+def comparison_html(comparison: Comparison) -> Markup:
+    """Return the questions whose answers differ most, side by side, as HTML.
+
+    Args:
+        comparison: Of retrievers.
+    """
+    parts = [
+        join([tag("b", short(question)), table(*_side_by_side(comparison, question))])
+        for question in comparison.different()[:_QUESTIONS]
+    ]
+    return page(tag("p", repr(comparison)), *parts, tag("small", _MARKS))
+
+
+def comparison_console(comparison: Comparison) -> RenderableType:
+    """Return the questions whose answers differ most, side by side, for a rich console.
+
+    Args:
+        comparison: Of retrievers.
+    """
+    tables: list[RenderableType] = [Text(repr(comparison))]
+    for question in comparison.different()[:_QUESTIONS]:
+        tables += [Text(short(question), style="bold")]
+        tables += [_console_table(*_side_by_side(comparison, question))]
+    return Group(*tables, Text(_MARKS, style="dim"))
+
+
+def tuning_html(tuning: Tuning) -> Markup:
+    """Return what was chosen, and why, as HTML.
+
+    Args:
+        tuning: Of a pipeline.
+    """
+    rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
+    return page(tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else []))
+
+
+def tuning_console(tuning: Tuning) -> RenderableType:
+    """Return what was chosen, and why, for a rich console.
+
+    Args:
+        tuning: Of a pipeline.
+    """
+    rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
+    verdict = Text(tuning.verdict)
+    return Group(verdict, _console_table(_CHOICES, rows)) if rows else verdict
+
+
+_MARKS: Final = "+ found by this retriever alone; ✓ marked as right, ✗ as wrong"
+
+
+def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
+    """The header and the rows, with marks for the best value and for significance."""
+    results = experiment.results.to_dict("records")
+    best = {each: max(row[each] for row in results) for each in experiment.measures}
+    marks = {
+        (row["retriever"], row["measure"]): "↑" if row["difference"] > 0 else "↓"
+        for row in experiment.significance.to_dict("records")
+        if row["is_significant"]
+    }
+    counts = [each for each in _COUNTS if any(row[each] for row in results)]
+    rows: list[Cells] = []
+    for row in results:
+        values = [
+            f"{row[each]:.4f}{_BEST if row[each] == best[each] else ''}"
+            f"{marks.get((row['retriever'], each), '')}"
+            for each in experiment.measures
+        ]
+        times = [f"{row[each]:.1f}" for each in _TIMES]
+        rows.append([row["retriever"], *values, *times, *(f"{row[each]:.3g}" for each in counts)])
+    header = ("retriever", *experiment.measures, *_TIMES, *counts)
+    return [title.replace("_", " ") for title in header], rows
+
+
+def _legend(experiment: Experiment) -> str:
+    judged = experiment.judgements
+    return (
+        f"{len(judged)} questions ({judged.origin}), judged by {judged.level.value}. "
+        f"{_BEST} best; ↑ ↓ better or worse than {experiment.baseline}: p < {SIGNIFICANT}, paired "
+        "randomisation test with Holm's correction."
+    )
+
+
+def _bold(cell: str) -> str:
+    return tag("b", cell) if _BEST in cell else cell
+
+
+def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Cells]]:
+    answers, marks = comparison.answers[question], comparison.marks.get(question, {})
+    ids = {name: {hit.node_id for hit in hits} for name, hits in answers.items()}
+    rows: list[Cells] = []
+    for rank in range(max(map(len, answers.values()))):
+        cells = [str(rank + 1)]
+        for name, hits in answers.items():
+            if rank >= len(hits):
+                cells.append("")
+                continue
+            hit = hits[rank]
+            others = (own for other, own in ids.items() if other != name)
+            alone = "" if any(hit.node_id in own for own in others) else "+ "
+            mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
+            title = document_title(hit)
+            where = hit.node_id if title == hit.node_id else f"{hit.node_id} ({title})"
+            cells.append(f"{mark}{alone}{where}: {short(hit.text)}")
+        rows.append(cells)
+    return ("", *answers), rows
+
+
+def _console_table(header: Cells, rows: Sequence[Cells]) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in header:
+        made.add_column(title, overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell, style="bold" if _BEST in cell else "") for cell in row))
+    return made

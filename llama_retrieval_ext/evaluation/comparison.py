@@ -1,0 +1,214 @@
+"""`compare`: where the answers of retrievers differ, for a person to mark the right ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.datasets import load_judgements
+from llama_retrieval_ext.evaluation.experiment import frame_of, named_retrievers
+from llama_retrieval_ext.evaluation.judgements import Judgements, Level
+from llama_retrieval_ext.evaluation.shared_rankings import SharedRankings
+from llama_retrieval_ext.execution.context import Context, Session, entered
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.results import Hit, as_hit
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
+
+
+@dataclass(slots=True, repr=False)
+class Comparison:
+    """The answers of several retrievers to the same questions, and marks of the right ones.
+
+    Attributes:
+        answers: By question and retriever, the hits.
+        top_k: How many hits each gave at most.
+        marks: By question, the grade of each node that was marked.
+        path: Where the marks are kept; None for memory alone.
+    """
+
+    answers: dict[str, dict[str, list[Hit]]]
+    top_k: int
+    marks: dict[str, dict[str, int]] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the retrievers."""
+        return list(next(iter(self.answers.values())))
+
+    @property
+    def differences(self) -> "DataFrame":
+        """One row a question, the most different first.
+
+        ``overlap`` is the share of hits that two retrievers have in common, in [0, 1], the mean of
+        all pairs; ``same_first`` whether all have the same first hit; ``only in NAME`` the nodes
+        that one alone found; ``marked`` how many nodes are marked.
+        """
+        return frame_of(self._difference(question) for question in self.different())
+
+    def different(self) -> list[str]:
+        """Return the questions, the one first whose answers have least in common."""
+        return sorted(self.answers, key=self._overlap)
+
+    def mark(self, question: str | int, node_id: str, *, grade: int = 1) -> None:
+        """Note that a node answers a question; kept at once where there is a file.
+
+        Args:
+            question: Its text, or its row in `differences`.
+            node_id: Of a node that a retriever found.
+            grade: How well it answers: 1 and more for right, 0 for wrong.
+
+        Raises:
+            ConfigurationError: There is no such question, or no retriever found that node for it.
+        """
+        text = self._question(question)
+        found = {hit.node_id for hits in self.answers[text].values() for hit in hits}
+        if node_id not in found:
+            raise ConfigurationError(
+                f"no retriever found node {node_id!r} for {text!r}; they found "
+                f"{', '.join(map(repr, sorted(found))) or 'nothing'}"
+            )
+        self.marks.setdefault(text, {})[node_id] = grade
+        if self.path is not None and any(any(own.values()) for own in self.marks.values()):
+            self.judgements.save(self.path)
+
+    @property
+    def judgements(self) -> Judgements:
+        """The marks, for an `Experiment`.
+
+        Raises:
+            ConfigurationError: Nothing is marked as right.
+        """
+        return Judgements({text: text for text in self.marks}, self.marks, Level.NODE)
+
+    def _question(self, question: str | int) -> str:
+        if isinstance(question, int) and 0 <= question < len(self.answers):
+            return self.different()[question]
+        if isinstance(question, str) and question in self.answers:
+            return question
+        raise ConfigurationError(
+            f"there is no question {question!r}; there are {len(self.answers)}, from 0, in the "
+            "order of differences"
+        )
+
+    def _ids(self, question: str) -> dict[str, list[str]]:
+        return {name: [h.node_id for h in hits] for name, hits in self.answers[question].items()}
+
+    def _overlap(self, question: str) -> float:
+        pairs = list(combinations(map(set, self._ids(question).values()), 2))
+        return sum(_shared(a, b) for a, b in pairs) / len(pairs)
+
+    def _difference(self, question: str) -> dict[str, object]:
+        ids = self._ids(question)
+        return {
+            "question": question,
+            "overlap": self._overlap(question),
+            "same_first": len({tuple(own[:1]) for own in ids.values()}) == 1,
+            **{f"only in {name}": ", ".join(_alone(name, ids)) for name in ids},
+            "marked": len(self.marks.get(question, {})),
+        }
+
+    def __repr__(self) -> str:
+        differ = sum(self._overlap(question) < 1 for question in self.answers)
+        return (
+            f"Comparison({' / '.join(self.names)}; {len(self.answers)} questions, {differ} with "
+            f"different hits, {len(self.marks)} marked)"
+        )
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.experiment import comparison_html  # noqa: PLC0415 - a view
+
+        return comparison_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
+            comparison_console,
+        )
+
+        return comparison_console(self)
+
+
+@checked_call
+def compare(
+    retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
+    questions: Iterable[str] | Judgements,
+    *,
+    top_k: int = 10,
+    marks: str | Path | None = None,
+) -> Comparison:
+    """Ask several retrievers the same questions, and show where their answers differ.
+
+    Needs no judgements. A person can mark the right nodes, which become judgements.
+
+    Args:
+        retrievers: At least two, by name, or as a list.
+        questions: Texts.
+        top_k: How many hits of each are compared.
+        marks: A JSONL file where marks are kept and read from; an `Experiment` takes it. None keeps
+            them in memory. A question is kept once a node is marked as right.
+
+    Raises:
+        ConfigurationError: There are fewer than two retrievers, or no questions, or the file has
+            other judgements.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> a, b = FakeRetriever([("n1", 1.0)]), FakeRetriever([("n2", 1.0), ("n1", 0.5)])
+        >>> comparison = compare({"a": a, "b": b}, ["annual leave"])
+        >>> comparison.differences[["overlap", "only in b"]].to_dict("records")
+        [{'overlap': 0.5, 'only in b': 'n2'}]
+        >>> comparison.mark("annual leave", "n2")
+        >>> comparison.judgements
+        Judgements(1 question, 1 relevant node, labels)
+
+    """
+    named = named_retrievers(retrievers)
+    texts = list(questions.queries.values() if isinstance(questions, Judgements) else questions)
+    if len(named) < 2 or not texts or isinstance(questions, str):  # noqa: PLR2004 - a pair
+        raise ConfigurationError(
+            f"compare takes at least two retrievers and a list of questions, got {len(named)} and "
+            f"{questions!r}"
+        )
+    answers = {text: _answers(named, text, check_top_k(top_k)) for text in texts}
+    path = None if marks is None else Path(marks)
+    return Comparison(answers, top_k, _kept_marks(path), path)
+
+
+def _kept_marks(path: Path | None) -> dict[str, dict[str, int]]:
+    if path is None or not path.is_file():
+        return {}
+    known = load_judgements(path)
+    if known.level is not Level.NODE:
+        raise ConfigurationError(
+            f"{path} has judgements of {known.level.value}s, and marks are of nodes; use another "
+            "file"
+        )
+    return {known.queries[id_]: dict(own) for id_, own in known.relevant.items()}
+
+
+def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[str, list[Hit]]:
+    shared, found = SharedRankings(), {}
+    for name, retriever in named.items():
+        with entered(Context(Session(shared_rankings=shared))):
+            hits = run(retrieval(retriever, Query.of(text), top_k=top_k))
+        found[name] = [as_hit(hit, source=name) for hit in hits[:top_k]]
+    return found
+
+
+def _shared(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def _alone(name: str, ids: Mapping[str, list[str]]) -> list[str]:
+    others = {each for other, own in ids.items() if other != name for each in own}
+    return [each for each in ids[name] if each not in others]

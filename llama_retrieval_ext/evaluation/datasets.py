@@ -1,0 +1,220 @@
+"""Reads judgements: tables, BEIR folders, `ir_datasets`, and LlamaIndex's evaluation datasets.
+
+Not every version of LlamaIndex has its two datasets: they are known by their attributes, or read
+from the JSON files that they write.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.evaluation.judgements import BY_LLM, LABELS, Collector, Judgements, Level
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@runtime_checkable
+class QuestionPairs(Protocol):
+    """LlamaIndex's ``EmbeddingQAFinetuneDataset``.
+
+    Attributes:
+        queries: The text of each question, by its id.
+        relevant_docs: By question, the ids of the nodes that answer it.
+    """
+
+    queries: dict[str, str]
+    relevant_docs: dict[str, list[str]]
+
+
+@runtime_checkable
+class RagExamples(Protocol):
+    """LlamaIndex's ``LabelledRagDataset``; each example is a pydantic object.
+
+    Attributes:
+        examples: Each with ``query``, ``query_by`` and ``reference_contexts``.
+    """
+
+    examples: Sequence[Any]  # Any: of a class that not every version has
+
+
+Source: TypeAlias = "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples"
+
+_IR_DATASETS: Final = "ir_datasets:"
+# Names of columns, the first that a table has counts.
+_QUESTIONS: Final = ("question", "query", "text")
+_GRADES: Final = ("grade", "relevance", "score", "label")
+_TARGETS: Final[Mapping[Level, Sequence[str]]] = {
+    Level.NODE: ("node", "node_id", "chunk_id"),
+    Level.DOCUMENT: ("document", "document_id", "doc_id", "corpus-id", "file", "source"),
+    Level.PASSAGE: ("passage", "context", "answer_text"),
+}
+
+
+def load_judgements(source: Source, *, level: Level | None = None) -> Judgements:
+    r"""Read questions with what answers them.
+
+    - a ``.csv``, ``.tsv`` or ``.jsonl`` file or a pandas table with a row for each question and
+      target: columns ``question`` (or ``query``) and ``document`` (or ``file``), ``node`` or
+      ``passage``, perhaps ``grade`` and ``query_id``;
+    - a BEIR folder: ``queries.jsonl``, and ``qrels/test.tsv`` or ``qrels.tsv``;
+    - ``ir_datasets:ID``, if that package is installed;
+    - LlamaIndex's ``EmbeddingQAFinetuneDataset`` and ``LabelledRagDataset``, or the ``.json`` files
+      that these save.
+
+    Args:
+        source: One of these; `Judgements` are returned as they are.
+        level: What the targets are; None for what the source says: the name of a table's column;
+            documents for BEIR and ``ir_datasets``, whose ids a node without a document may have
+            itself; nodes and passages for LlamaIndex's two.
+
+    Raises:
+        ConfigurationError: The source cannot be read so.
+        MissingDependencyError: It needs ``ir_datasets``, which is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "judged.csv"
+        >>> _ = file.write_text("question,document\nHow many days of leave?,leave.pdf\n")
+        >>> load_judgements(file)
+        Judgements(1 question, 1 relevant document, labels)
+
+    """
+    if isinstance(source, Judgements):
+        return source
+    if isinstance(source, str | Path):
+        return _from_path(str(source), level)
+    if isinstance(source, QuestionPairs):
+        return _from_pairs(source.queries, source.relevant_docs, level or Level.NODE)
+    if isinstance(source, RagExamples):
+        rows = [each.model_dump(mode="json") for each in source.examples]
+        return _from_rag_examples(rows, level or Level.PASSAGE)
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):
+        return _from_rows(source.to_dict("records"), level, "the table")
+    raise ConfigurationError(
+        f"judgements are a CSV or JSONL file, a BEIR folder, 'ir_datasets:ID', a pandas table or a "
+        f"LlamaIndex dataset, got {type(source).__name__}"
+    )
+
+
+def _from_path(source: str, level: Level | None) -> Judgements:
+    if source.startswith(_IR_DATASETS):
+        return _from_ir_datasets(source.removeprefix(_IR_DATASETS), level or Level.DOCUMENT)
+    path = Path(source)
+    if path.is_dir():
+        return _from_beir(path, level or Level.DOCUMENT)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"there is no file or folder {source}; an id of ir_datasets is written {_IR_DATASETS}ID"
+        )
+    if path.suffix == ".json":
+        return _from_json(path, level)
+    if path.suffix == ".jsonl":
+        return _from_rows(_json_rows(path), level, source)
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        return _from_rows(csv.DictReader(lines, delimiter=delimiter), level, source)
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, object]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where: str) -> Judgements:
+    found, known, origin = Collector(), level, LABELS
+    for row in rows:
+        known = level or known or _level_of(row)
+        question = _value(row, _QUESTIONS)
+        target = None if known is None else _value(row, _TARGETS[known])
+        if question is None or target is None or known is None:
+            raise ConfigurationError(_missing_columns(where, row, known))
+        grade = _value(row, _GRADES)
+        query_id = _value(row, ("query_id", "query-id"))
+        found.add(question, target, 1 if grade is None else round(float(grade)), query_id or "")
+        origin = _value(row, ("origin",)) or origin
+    return Judgements(found.queries, found.relevant, known or Level.DOCUMENT, origin)
+
+
+def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
+    found = next((row[name] for name in names if row.get(name) not in {None, ""}), None)
+    return None if found is None else str(found)
+
+
+def _level_of(row: Mapping[str, object]) -> Level | None:
+    return next((lv for lv, names in _TARGETS.items() if any(n in row for n in names)), None)
+
+
+def _missing_columns(where: str, row: Mapping[str, object], level: Level | None) -> str:
+    targets = [n for lv, names in _TARGETS.items() if level in {lv, None} for n in names]
+    return (
+        f"{where} has a row with {dict(row)}; each row needs a question ({', '.join(_QUESTIONS)}) "
+        f"and what answers it ({', '.join(targets)})"
+    )
+
+
+def _from_beir(folder: Path, level: Level) -> Judgements:
+    texts = folder / "queries.jsonl"
+    grades = [folder / "qrels" / "test.tsv", folder / "qrels.tsv"]
+    qrels = next((each for each in grades if each.is_file()), None)
+    if not texts.is_file() or qrels is None:
+        raise ConfigurationError(
+            f"{folder} is no BEIR folder: it needs queries.jsonl, and qrels/test.tsv or qrels.tsv"
+        )
+    queries = {str(row["_id"]): str(row["text"]) for row in _json_rows(texts)}
+    found = Collector()
+    with qrels.open(encoding="utf-8", newline="") as lines:
+        for query_id, target, grade in list(csv.reader(lines, delimiter="\t"))[1:]:
+            if query_id in queries:
+                found.add(queries[query_id], target, int(grade), query_id)
+    return Judgements(found.queries, found.relevant, level)
+
+
+def _from_ir_datasets(id_: str, level: Level) -> Judgements:
+    try:
+        import ir_datasets  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(f"{_IR_DATASETS}{id_}", package="ir-datasets") from error
+    dataset = ir_datasets.load(id_)
+    queries = {str(each.query_id): str(each.default_text()) for each in dataset.queries_iter()}
+    found = Collector()
+    for each in dataset.qrels_iter():
+        if each.query_id in queries:
+            found.add(queries[each.query_id], each.doc_id, int(each.relevance), each.query_id)
+    return Judgements(found.queries, found.relevant, level)
+
+
+def _from_json(path: Path, level: Level | None) -> Judgements:
+    """LlamaIndex's two datasets, as they save themselves."""
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(saved, dict) and {"queries", "relevant_docs"} <= saved.keys():
+        return _from_pairs(saved["queries"], saved["relevant_docs"], level or Level.NODE)
+    rows = saved.get("examples") if isinstance(saved, dict) else saved
+    if isinstance(rows, list) and all("reference_contexts" in row for row in rows):
+        return _from_rag_examples(rows, level or Level.PASSAGE)
+    raise ConfigurationError(
+        f"{path} is neither an EmbeddingQAFinetuneDataset nor a LabelledRagDataset of LlamaIndex; "
+        "rows of a question and what answers it go into a .jsonl or .csv file"
+    )
+
+
+def _from_pairs(
+    queries: Mapping[str, str], documents: Mapping[str, Sequence[str]], level: Level
+) -> Judgements:
+    return Judgements(
+        queries, {id_: dict.fromkeys(own, 1) for id_, own in documents.items()}, level
+    )
+
+
+def _from_rag_examples(rows: Sequence[Mapping[str, Any]], level: Level) -> Judgements:
+    """By the reference contexts; questions that an LLM wrote make the judgements synthetic."""
+    found, is_synthetic = Collector(), False
+    for row in rows:
+        is_synthetic = is_synthetic or (row.get("query_by") or {}).get("type") == "ai"
+        for context in row["reference_contexts"] or ():
+            found.add(row["query"], context)
+    origin = BY_LLM if is_synthetic else LABELS
+    return Judgements(found.queries, found.relevant, level, origin)

@@ -1,0 +1,327 @@
+"""`Experiment`: retrievers against judged questions, with measures, latency, cost, significance."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.evaluation.answers import (
+    Answer,
+    AnswerLog,
+    JudgedHit,
+    describe_retriever,
+)
+from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
+from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation.measures import MEASURES, measure_queries, parse_measures
+from llama_retrieval_ext.evaluation.shared_rankings import (
+    Cost,
+    SharedRankings,
+    counted_calls,
+    counting,
+)
+from llama_retrieval_ext.evaluation.significance import (
+    holm,
+    paired_t_test,
+    randomisation_test,
+    standard_error,
+)
+from llama_retrieval_ext.execution.context import Context, Session, entered
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.pipeline.branches import unique_legs
+from llama_retrieval_ext.query import Query, check_top_k
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
+
+SIGNIFICANT: Final = 0.05
+
+
+class Experiment:
+    """Retrievers against judged questions: quality, latency, cost, and what is significant.
+
+    A retriever object inside several pipelines of this package is called once per question. Its
+    time and its calls of models then count for each pipeline: of rankings that were there already,
+    the slowest is added to the time. A question that fails counts as one without an answer.
+
+    Args:
+        retrievers: By name, or a list, named after themselves. Ours or any LlamaIndex retriever.
+        judgements: Questions with what answers them; all that `load_judgements` reads.
+        measures: Names of `ir-measures`: ``nDCG@10``, ``R@100``, ``RR``, ``AP``, ``Success@5``.
+        baseline: The retriever that the others are tested against; None for the first.
+        top_k: How many hits each retriever is asked for; None for its own number.
+        folder: Where answers are kept: a run that was killed goes on, and a retriever that is added
+            later is the only one that is asked. None keeps nothing.
+
+    Raises:
+        ConfigurationError: An argument is none, or the folder is another experiment's.
+        MissingDependencyError: The extra ``eval`` is not installed.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> good, bad = FakeRetriever([("a", 1.0)]), FakeRetriever([("b", 1.0), ("a", 0.5)])
+        >>> judged = Judgements({"q1": "annual leave"}, {"q1": {"a": 1}})
+        >>> experiment = Experiment({"good": good, "bad": bad}, judged, measures=["RR"]).run()
+        >>> experiment.results[["retriever", "RR"]].to_dict("list")
+        {'retriever': ['good', 'bad'], 'RR': [1.0, 0.5]}
+
+    """
+
+    @checked_call
+    def __init__(
+        self,
+        retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
+        judgements: Source,
+        *,
+        measures: Sequence[str] = MEASURES,
+        baseline: str | None = None,
+        top_k: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        self.retrievers = named_retrievers(retrievers)
+        self.judgements: Judgements = load_judgements(judgements)
+        self.measures = tuple(str(each) for each in parse_measures(measures))
+        self.baseline = next(iter(self.retrievers)) if baseline is None else baseline
+        if self.baseline not in self.retrievers:
+            raise ConfigurationError(
+                f"the baseline {baseline!r} is no retriever of the experiment; these are "
+                f"{', '.join(map(repr, self.retrievers))}"
+            )
+        self.top_k = None if top_k is None else check_top_k(top_k)
+        level = {"level of judgements": self.judgements.level.value, "top_k": str(self.top_k)}
+        names = {f"retriever {n!r}": describe_retriever(r) for n, r in self.retrievers.items()}
+        self._log = AnswerLog(folder, {**level, **names})
+        self._values: dict[str, dict[str, dict[str, float]]] = {}
+
+    def run(self, *, progress: bool = True) -> "Experiment":
+        """Ask all questions that have no answer yet, and measure.
+
+        Args:
+            progress: Whether to show a progress bar.
+
+        Returns:
+            The experiment itself.
+        """
+        total = len(self.judgements) * len(self.retrievers)
+        with counted_calls(), tqdm(total=total, unit="answer", disable=not progress) as bar:
+            for query_id, question in self.judgements.queries.items():
+                shared = SharedRankings()
+                for name in self.retrievers:
+                    if self._log.get(name, query_id, question) is None:
+                        self._log.add(self._answer(name, query_id, question, shared))
+                    bar.update()
+        self._values = {name: self._measured(name) for name in self.retrievers}
+        return self
+
+    @property
+    def results(self) -> "DataFrame":
+        """One row a retriever: measures, latency percentiles, mean calls of models, failures."""
+        return frame_of(map(self._summary, self.retrievers))
+
+    @property
+    def per_query(self) -> "DataFrame":
+        """One row a retriever and question: measures, milliseconds, calls of models, errors."""
+        return frame_of(
+            {
+                "retriever": name,
+                "query_id": answer.query_id,
+                "question": answer.question,
+                **{each: self._value(name, each)[answer.query_id] for each in self.measures},
+                "ms": answer.ms,
+                "embeddings": answer.embeddings,
+                "llm_calls": answer.llm_calls,
+                "degraded": "; ".join(answer.degraded),
+                "error": answer.error,
+                "questions": self.judgements.origin,
+            }
+            for name in self.retrievers
+            for answer in self.answers(name)
+        )
+
+    @property
+    def rankings(self) -> "DataFrame":
+        """One row a hit: its rank, node, score, and grade; 0 where it is not judged relevant."""
+        return frame_of(
+            {
+                "retriever": name,
+                "query_id": answer.query_id,
+                "rank": rank,
+                "node_id": hit.node_id,
+                "score": hit.score,
+                "document": hit.names[0],
+                "grade": max(self._grades(answer.query_id, hit), default=0),
+            }
+            for name in self.retrievers
+            for answer in self.answers(name)
+            for rank, hit in enumerate(answer.hits, start=1)
+        )
+
+    @property
+    def significance(self) -> "DataFrame":
+        """One row a measure and retriever: the difference to the baseline, and how sure it is.
+
+        ``p_t`` is of the paired t-test, ``p_randomisation`` of the paired randomisation test, and
+        ``p_holm`` is the latter corrected, by Holm's method, for the number of retrievers compared.
+        """
+        return frame_of(
+            row
+            for measure in self.measures
+            for row in self._compared(measure, [n for n in self.retrievers if n != self.baseline])
+        )
+
+    def answers(self, name: str) -> list[Answer]:
+        """Return the answers of a retriever, in the order of the questions.
+
+        Args:
+            name: Of the retriever.
+
+        Raises:
+            ConfigurationError: A question has no answer yet.
+        """
+        found = [
+            self._log.get(name, query_id, question)
+            for query_id, question in self.judgements.queries.items()
+        ]
+        answers = [answer for answer in found if answer is not None]
+        if len(answers) < len(found):
+            raise ConfigurationError("the experiment has not run; call run() first")
+        return answers
+
+    def _answer(self, name: str, query_id: str, question: str, shared: SharedRankings) -> Answer:
+        session, cost, error = Session(shared_rankings=shared), Cost(), None
+        hits: tuple[JudgedHit, ...] = ()
+        begun = time.perf_counter()
+        try:
+            with entered(Context(session)), counting(cost):
+                plan = retrieval(self.retrievers[name], Query.of(question), top_k=self.top_k)
+                found = run(plan)[: self.top_k]
+            names = self.judgements.names_of
+            hits = tuple(
+                JudgedHit(hit.node.node_id, hit.score, tuple(names(hit.node, query_id)))
+                for hit in found
+            )
+        except MISTAKES:
+            raise
+        except Exception as failure:  # noqa: BLE001 - listed with the results
+            error = describe(failure)
+        took_s = time.perf_counter() - begun + max(cost.reused_s, default=0.0)
+        degraded = tuple(f"{each.where}: {each.reason}" for each in session.degraded)
+        calls = (cost.embeddings, cost.llm_calls)
+        return Answer(name, query_id, question, hits, took_s * 1e3, *calls, degraded, error)
+
+    def _measured(self, name: str) -> dict[str, dict[str, float]]:
+        run_of = self.judgements.run_of
+        found = {
+            answer.query_id: run_of(answer.query_id, [hit.names for hit in answer.hits])
+            for answer in self.answers(name)
+        }
+        return measure_queries(self.measures, self.judgements.relevant, found)
+
+    def _value(self, name: str, measure: str) -> Mapping[str, float]:
+        if name not in self._values:
+            self._values[name] = self._measured(name)
+        return self._values[name][measure]
+
+    def _grades(self, query_id: str, hit: JudgedHit) -> Iterable[int]:
+        judged = self.judgements.relevant[query_id]
+        return (judged[each] for each in hit.names if each in judged)
+
+    def _summary(self, name: str) -> dict[str, object]:
+        answers = self.answers(name)
+        times = [answer.ms for answer in answers]
+        return {
+            "retriever": name,
+            **{each: fmean(self._value(name, each).values()) for each in self.measures},
+            "p50_ms": float(np.percentile(times, 50)),
+            "p95_ms": float(np.percentile(times, 95)),
+            "embeddings": fmean(answer.embeddings for answer in answers),
+            "llm_calls": fmean(answer.llm_calls for answer in answers),
+            "degraded": sum(bool(answer.degraded) for answer in answers),
+            "failed": sum(answer.error is not None for answer in answers),
+            "questions": self.judgements.origin,
+        }
+
+    def _compared(self, measure: str, names: Sequence[str]) -> list[dict[str, object]]:
+        base = list(self._value(self.baseline, measure).values())
+        differences = [
+            [own - other for own, other in zip(self._value(n, measure).values(), base, strict=True)]
+            for n in names
+        ]
+        p_values = [randomisation_test(each) for each in differences]
+        return [
+            {
+                "measure": measure,
+                "retriever": name,
+                "baseline": self.baseline,
+                "difference": fmean(each),
+                "standard_error": standard_error(each),
+                "p_t": paired_t_test(each),
+                "p_randomisation": p_value,
+                "p_holm": corrected,
+                "is_significant": corrected < SIGNIFICANT,
+                "questions": self.judgements.origin,
+            }
+            for name, each, p_value, corrected in zip(
+                names, differences, p_values, holm(p_values), strict=True
+            )
+        ]
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.retrievers)
+        return f"Experiment({names}; {self.judgements!r}; {', '.join(self.measures)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.experiment import experiment_html  # noqa: PLC0415 - a view
+
+        return experiment_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
+            experiment_console,
+        )
+
+        return experiment_console(self)
+
+
+def named_retrievers(
+    retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
+) -> dict[str, BaseRetriever]:
+    """Return retrievers by name; those of a list are named after themselves.
+
+    Args:
+        retrievers: At least one.
+
+    Raises:
+        ConfigurationError: There is none, or one is none.
+    """
+    if not isinstance(retrievers, Mapping):
+        if isinstance(retrievers, BaseRetriever):
+            raise ConfigurationError("retrievers are a list or a mapping; write [...] around one")
+        retrievers = {leg.name: leg.retriever for leg in unique_legs(retrievers)}
+    if not retrievers:
+        raise ConfigurationError("an experiment needs at least one retriever")
+    return {
+        name: check_retriever(retriever, f"retriever {name!r}")
+        for name, retriever in retrievers.items()
+    }
+
+
+def frame_of(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
+    """Return rows as a pandas table.
+
+    Args:
+        rows: By name of the column.
+    """
+    from pandas import DataFrame  # noqa: PLC0415 - optional
+
+    return DataFrame(list(rows))

@@ -1,0 +1,178 @@
+"""`Judgements`: questions and what answers them, at the level of nodes, documents or passages."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.arguments import NamedEnum
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+
+LABELS = "labels"
+SYNTHETIC = "synthetic"
+KNOWN_ITEMS = f"{SYNTHETIC}: known items"
+BY_LLM = f"{SYNTHETIC}: by an LLM"
+
+
+class Level(NamedEnum):
+    """What judgements name.
+
+    ``NODE``: ids of nodes. ``DOCUMENT``: ids of documents, or files by path or name; the first hit
+    of a document counts, and a node without a document goes by its own id. ``PASSAGE``: texts; a
+    hit counts whose text is in the passage or has it inside, whatever the white space.
+    """
+
+    NODE = "node"
+    DOCUMENT = "document"
+    PASSAGE = "passage"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgements:
+    """Questions, and what is relevant to each.
+
+    A question without anything relevant is left out: no measure is defined for it.
+
+    Args:
+        queries: The text of each question, by its id.
+        relevant: By question, the grade of each target: 1 and more for relevant, 0 for not.
+        level: What the targets are.
+        origin: Where the judgements come from, for tables: ``labels``, or ``synthetic: ...``.
+
+    Raises:
+        ConfigurationError: Nothing is relevant to any question, or an argument is of another type.
+
+    Examples:
+        >>> judged = Judgements({"q1": "annual leave"}, {"q1": {"leave.pdf": 1}})
+        >>> judged
+        Judgements(1 question, 1 relevant document, labels)
+
+    """
+
+    queries: Mapping[str, str]
+    relevant: Mapping[str, Mapping[str, int]]
+    level: Level = Level.DOCUMENT
+    origin: str = LABELS
+
+    def __post_init__(self) -> None:
+        of_type(self.level, Level, "level")
+        judged = {
+            id_: {target: int(grade) for target, grade in self.relevant[id_].items()}
+            for id_ in self.queries
+            if any(grade > 0 for grade in self.relevant.get(id_, {}).values())
+        }
+        if not judged:
+            raise ConfigurationError(
+                f"nothing is relevant to any of the {len(self.queries)} questions; give each the "
+                "id, file or passage that answers it, with a grade of at least 1"
+            )
+        object.__setattr__(self, "relevant", judged)
+        object.__setattr__(self, "queries", {id_: self.queries[id_] for id_ in judged})
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __repr__(self) -> str:
+        count = sum(grade > 0 for own in self.relevant.values() for grade in own.values())
+        what = f"{self.level.value}{'' if count == 1 else 's'}"
+        questions = f"{len(self)} question{'' if len(self) == 1 else 's'}"
+        return f"Judgements({questions}, {count} relevant {what}, {self.origin})"
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether nobody judged, but a generator made the questions."""
+        return self.origin.startswith(SYNTHETIC)
+
+    def only(self, ids: Collection[str]) -> "Judgements":
+        """Return the judgements of some questions, in the order of these.
+
+        Args:
+            ids: Of the questions that stay.
+        """
+        return replace(self, queries={id_: q for id_, q in self.queries.items() if id_ in ids})
+
+    def names_of(self, node: BaseNode, query_id: str) -> list[str]:
+        """Return the names under which a judgement may know a node, the most usual first.
+
+        Args:
+            node: Of a hit.
+            query_id: The question, whose passages are compared at the level of passages.
+        """
+        if self.level is Level.NODE:
+            return [node.node_id]
+        if self.level is Level.PASSAGE:
+            text = _plain(node.get_content())
+            passages = ((each, _plain(each)) for each in self.relevant.get(query_id, {}))
+            return [*(each for each, own in passages if own in text or text in own), node.node_id]
+        files = [node.metadata.get(key) for key in ("file_path", "file_name")]
+        names = [node.ref_doc_id, *files, node.node_id]
+        return list(dict.fromkeys(each for each in names if isinstance(each, str) and each))
+
+    def run_of(self, query_id: str, hits: Iterable[Sequence[str]]) -> dict[str, float]:
+        """Return a ranking as measures take it: targets with scores that fall by rank.
+
+        Args:
+            query_id: The question.
+            hits: The names of each hit, as `names_of` gives them, best first.
+
+        Examples:
+            >>> judged = Judgements({"q1": "annual leave"}, {"q1": {"leave.pdf": 1}})
+            >>> judged.run_of("q1", [["d7", "pay.pdf"], ["d1", "leave.pdf"], ["d1", "leave.pdf"]])
+            {'d7': -1.0, 'leave.pdf': -2.0}
+
+        """
+        judged = self.relevant.get(query_id, {})
+        targets = (next((n for n in names if n in judged), names[0]) for names in hits)
+        return {each: -float(rank) for rank, each in enumerate(dict.fromkeys(targets), start=1)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the judgements as JSON lines, which `load_judgements` reads.
+
+        Args:
+            path: The file; it is replaced.
+        """
+        rows = [
+            {
+                "query_id": query_id,
+                "question": self.queries[query_id],
+                self.level.value: target,
+                "grade": grade,
+                "origin": self.origin,
+            }
+            for query_id, targets in self.relevant.items()
+            for target, grade in targets.items()
+        ]
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        Path(path).write_text("".join(lines), encoding="utf-8")
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collects judgements row by row.
+
+    Attributes:
+        queries: The text of each question, by its id.
+        relevant: By question, the grade of each target.
+    """
+
+    queries: dict[str, str] = field(default_factory=dict)
+    relevant: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, question: str, target: str, grade: int = 1, query_id: str = "") -> None:
+        """Add a row; without an id, equal questions are one.
+
+        Args:
+            question: Its text.
+            target: What is judged.
+            grade: Its grade.
+            query_id: Id of the question; empty for its text.
+        """
+        self.queries.setdefault(query_id or question, question)
+        self.relevant.setdefault(query_id or question, {})[target] = grade
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,72 @@
+"""Measures of rankings against judgements, by `ir-measures`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+
+MEASURES = ("nDCG@10", "R@10", "RR@10")
+
+
+def parse_measures(names: Sequence[str]) -> list[Any]:  # Any: the package has no types
+    """Return the measures of these names, as `ir-measures` writes them: ``nDCG@10``, ``R@100``.
+
+    Args:
+        names: At least one.
+
+    Raises:
+        ConfigurationError: One is no measure, or a single string stands for the list.
+        MissingDependencyError: The extra ``eval`` is not installed.
+
+    Examples:
+        >>> parse_measures(["nDCG@10", "RR@10"])
+        [nDCG@10, RR@10]
+
+    """
+    try:
+        import ir_measures  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("evaluation", "eval") from error
+    if isinstance(names, str) or not names:
+        raise ConfigurationError(f"measures are a list such as {list(MEASURES)}, got {names!r}")
+    try:
+        return [ir_measures.parse_measure(str(name)) for name in names]
+    except (NameError, ValueError) as error:
+        raise ConfigurationError(
+            f"{error}; measures are those of ir-measures, such as nDCG@10, R@100, RR, AP, Success@5"
+        ) from error
+
+
+def measure_queries(
+    names: Sequence[str],
+    relevant: Mapping[str, Mapping[str, int]],
+    run: Mapping[str, Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
+    """Return the value of each measure for each judged query.
+
+    Args:
+        names: Of the measures.
+        relevant: By query, the grade of each target.
+        run: By query, the score of each target; higher is better. A query that is not there, or has
+            no targets, counts as one without an answer.
+
+    Returns:
+        By measure, the value of each query, in the order of ``relevant``.
+
+    Examples:
+        >>> measure_queries(["RR"], {"q1": {"a": 1}, "q2": {"b": 1}}, {"q1": {"x": 2.0, "a": 1.0}})
+        {'RR': {'q1': 0.5, 'q2': 0.0}}
+
+    """
+    import ir_measures  # noqa: PLC0415 - optional; parse_measures says so
+
+    measures = parse_measures(names)
+    found: dict[str, dict[str, float]] = {
+        str(each): dict.fromkeys(relevant, 0.0) for each in measures
+    }
+    answered = {query_id: dict(scores) for query_id, scores in run.items() if scores}
+    grades = {query_id: dict(own) for query_id, own in relevant.items()}
+    metrics: Iterable[Any] = ir_measures.iter_calc(measures, grades, answered) if answered else ()
+    for metric in metrics:
+        found[str(metric.measure)][metric.query_id] = float(metric.value)
+    return found

@@ -1,0 +1,165 @@
+"""Questions for a collection that nobody has labelled: by an LLM, or known items without one."""
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Final, TypeAlias
+
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.llms import LLM
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.judgements import (
+    BY_LLM,
+    KNOWN_ITEMS,
+    Collector,
+    Judgements,
+    Level,
+)
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+Nodes: TypeAlias = Sequence[BaseNode] | KnowledgeBase
+
+_SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
+# Fewer different terms are a heading or a fragment; of a longer sentence its rarest are enough.
+_FEWEST_TERMS: Final = 4
+_MOST_CHARACTERS: Final = 200
+# Metadata that may hold a title.
+_TITLES: Final = ("title", "document_title", "heading")
+# At most this share of the questions are titles.
+_TITLE_SHARE: Final = 0.3
+
+
+def known_item_questions(
+    nodes: Nodes, *, count: int = 100, seed: int = 0, tokenizer: Tokenizer | None = None
+) -> Judgements:
+    """Return questions made of a collection's own titles and rare sentences; no LLM, no labels.
+
+    What answers a sentence are the nodes that it stands in, and a title the nodes of that title.
+    These are questions of somebody who remembers the words, so keyword search looks better by them
+    than by real questions: they show what is broken, and not which pipeline is best. All tables
+    mark them as synthetic, and `tune` changes nothing for them.
+
+    Args:
+        nodes: Of the collection, or the knowledge base that holds them.
+        count: How many questions, at most.
+        seed: Of the choice of nodes.
+        tokenizer: Cuts text into terms; None for the default of keyword search.
+
+    Returns:
+        Judgements of nodes.
+
+    Raises:
+        ConfigurationError: There is no node with a sentence of at least four different terms.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> text = "Employees have 25 days of paid leave. Ask your manager."
+        >>> judged = known_item_questions([TextNode(id_="leave", text=text)])
+        >>> list(judged.queries.values())
+        ['Employees have 25 days of paid leave']
+
+    """
+    check_count(count, "count")
+    known = _nodes_of(nodes)
+    terms_of = (tokenizer or Tokenizer()).tokens
+    found, random = Collector(), Random(seed)  # noqa: S311 - no secret
+    titles = _by_title(known)
+    chosen = random.sample(sorted(titles), min(len(titles), int(count * _TITLE_SHARE)))
+    for title in chosen:
+        for node_id in titles[title]:
+            found.add(title, node_id)
+    texts = {node.node_id: node.get_content() for node in known}
+    counts = Counter(term for text in texts.values() for term in set(terms_of(text)))
+    rarity = {term: math.log(len(known) / n) + 1 for term, n in counts.items()}
+    for text in random.sample(list(texts.values()), len(texts)):
+        sentence = "" if len(found.queries) >= count else _rarest(text, rarity, terms_of)
+        for node_id in [id_ for id_, each in texts.items() if sentence and sentence in each]:
+            found.add(sentence, node_id)
+    if not found.queries:
+        raise ConfigurationError(
+            f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} terms; "
+            "pass the nodes of the collection, or label questions by hand"
+        )
+    return Judgements(found.queries, found.relevant, Level.NODE, KNOWN_ITEMS)
+
+
+def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 0) -> Judgements:
+    """Return questions that an LLM writes about nodes, by LlamaIndex's ``DatasetGenerator``.
+
+    Each question is about one node, which answers it; others may as well. All tables mark the
+    questions as synthetic.
+
+    Args:
+        nodes: Of the collection, or the knowledge base that holds them.
+        llm: The LLM; one call a question.
+        count: How many nodes get a question.
+        seed: Of the choice of nodes.
+
+    Returns:
+        Judgements of nodes.
+
+    Raises:
+        ConfigurationError: There is no node, or the LLM wrote no question.
+    """
+    check_count(count, "count")
+    of_type(llm, LLM, "llm")
+    known = _nodes_of(nodes)
+    found = Collector()
+    for node in Random(seed).sample(known, min(count, len(known))):  # noqa: S311 - no secret
+        for question in _written(node, llm):
+            found.add(question, node.node_id)
+    if not found.queries:
+        raise ConfigurationError(f"the LLM wrote no question about any of {len(known)} nodes")
+    return Judgements(found.queries, found.relevant, Level.NODE, BY_LLM)
+
+
+def _nodes_of(nodes: Nodes) -> list[BaseNode]:
+    if isinstance(nodes, KnowledgeBase):
+        nodes = [
+            node for each in nodes.sources() for node in nodes.get(each.source, scope=each.scope)
+        ]
+    known = [node for node in nodes if node.get_content().strip()]
+    if not known:
+        raise ConfigurationError("there are no nodes with text; pass those of the collection")
+    return known
+
+
+def _by_title(nodes: Iterable[BaseNode]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        title = next((node.metadata[key] for key in _TITLES if node.metadata.get(key)), None)
+        if isinstance(title, str) and title.strip():
+            found.setdefault(title.strip(), []).append(node.node_id)
+    return found
+
+
+def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[str]]) -> str:
+    """The sentence whose terms are rarest on average; empty where none has enough terms."""
+    best, greatest = "", 0.0
+    for match in _SENTENCE.finditer(text):
+        sentence = match.group().strip()
+        terms = set(terms_of(sentence))
+        if len(terms) < _FEWEST_TERMS or len(sentence) > _MOST_CHARACTERS:
+            continue
+        mean = sum(rarity.get(term, 0.0) for term in terms) / len(terms)
+        if mean > greatest:
+            best, greatest = sentence, mean
+    return best
+
+
+def _written(node: BaseNode, llm: LLM) -> list[str]:
+    from llama_index.core.evaluation import DatasetGenerator  # noqa: PLC0415 - takes a second
+
+    # It is deprecated, always says so, and its successor is not in each version.
+    with warnings.catch_warnings(record=True):
+        generator = DatasetGenerator(
+            [node], llm=llm, callback_manager=CallbackManager(), num_questions_per_chunk=1
+        )
+        return generator.generate_questions_from_nodes(num=1)

@@ -1,0 +1,249 @@
+"""Tries settings of a pipeline on saved rankings of its legs, and chooses what labels carry."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import ExecutionError
+from llama_retrieval_ext.evaluation.answers import Answer
+from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
+from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation.measures import measure_queries
+from llama_retrieval_ext.evaluation.significance import randomisation_test, standard_error
+from llama_retrieval_ext.evaluation.tunable import Rankings, Setting, Steps
+
+Values: TypeAlias = npt.NDArray[np.float64]
+Rows: TypeAlias = npt.NDArray[np.int_]
+
+# By so many standard errors of the paired difference a setting must beat the one before.
+_MARGIN: Final = 1.25
+_FOLDS: Final = 5
+
+
+class Tunable(Protocol):
+    """A pipeline whose settings can be tried on saved rankings.
+
+    Attributes:
+        nodes: What it ranks beyond what its legs found, by id.
+    """
+
+    nodes: dict[str, BaseNode]
+
+    @property
+    def legs(self) -> "dict[str, Any]":  # Any: retrievers; a dict takes no others in its stead
+        """The retrievers that are asked, by name."""
+        ...
+
+    @property
+    def default(self) -> Setting:
+        """The setting that the pipeline has."""
+        ...
+
+    def steps(self, current: Setting) -> Steps:
+        """Yield each parameter with settings to try; get the one chosen, and return the last."""
+        ...
+
+    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+        """Return the ids of the nodes that the pipeline with a setting ranks first."""
+        ...
+
+    def rebuilt(self, setting: Setting) -> BaseRetriever:
+        """Return the pipeline with another setting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen for one parameter, and why.
+
+    Attributes:
+        parameter: Its name.
+        before: The value so far.
+        after: The value chosen; the same where nothing carries a change.
+        gain: Mean difference of the measure between the best other value and the one so far.
+        standard_error: Of that mean.
+        why: The reason, in a sentence.
+    """
+
+    parameter: str
+    before: str
+    after: str
+    gain: float
+    standard_error: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A difference on questions that the setting was not chosen on.
+
+    Attributes:
+        mean: Of the paired differences.
+        standard_error: Of that mean.
+        p_value: Of the paired randomisation test.
+    """
+
+    mean: float
+    standard_error: float
+    p_value: float
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it is above 0 with a p-value below 0.05."""
+        return self.mean > 0 and self.p_value < SIGNIFICANT
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} ± {self.standard_error:.4f}, p = {self.p_value:.3f}"
+
+
+class Trial:
+    """The values of settings on the questions, from the rankings of the legs."""
+
+    def __init__(self, pipeline: Tunable, judgements: Judgements, measure: str) -> None:
+        self.pipeline, self.judgements, self.measure = pipeline, judgements, measure
+        self.answers: dict[str, dict[str, Answer]] = {}
+        self._known: dict[str, Values] = {}
+        self.sweep: list[dict[str, object]] = []
+
+    def collect(self, folder: str | Path | None, *, progress: bool) -> None:
+        """Ask the legs."""
+        legs, measures = self.pipeline.legs, [self.measure]
+        asked = Experiment(legs, self.judgements, measures=measures, folder=folder)
+        asked.run(progress=progress)
+        for name in legs:
+            answers = asked.answers(name)
+            failed = [answer for answer in answers if answer.error is not None]
+            if failed:
+                raise ExecutionError(
+                    f"leg {name!r} failed for {len(failed)} of {len(answers)} questions, first "
+                    f"with {failed[0].error}; it cannot be weighed: run again when it works"
+                )
+            self.answers[name] = {answer.query_id: answer for answer in answers}
+
+    def values(self, setting: Setting) -> Values:
+        """The measure of a setting, one number a question."""
+        key = repr(setting)
+        if key not in self._known:
+            run = {query_id: self._run(setting, query_id) for query_id in self.judgements.queries}
+            measured = measure_queries([self.measure], self.judgements.relevant, run)
+            self._known[key] = np.array(list(measured[self.measure].values()))
+            self.sweep.append(self._row(setting, self._known[key]))
+        return self._known[key]
+
+    def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
+        answers = {name: own[query_id] for name, own in self.answers.items()}
+        names = {hit.node_id: hit.names for each in answers.values() for hit in each.hits}
+        rankings = {
+            name: [(hit.node_id, hit.score) for hit in answer.hits]
+            for name, answer in answers.items()
+        }
+        question = self.judgements.queries[query_id]
+        ids = self.pipeline.ranking(setting, question, rankings)
+        nodes, names_of = self.pipeline.nodes, self.judgements.names_of
+        hits = [names_of(nodes[id_], query_id) if id_ in nodes else names[id_] for id_ in ids]
+        return self.judgements.run_of(query_id, hits)
+
+    def _row(self, setting: Setting, values: Values) -> dict[str, object]:
+        return {
+            **{f"weight of {leg}": weight for leg, weight in setting.weights},
+            "fusion": setting.formula,
+            "depth": setting.depth,
+            "mmr_lambda": setting.mmr_lambda,
+            "damping": setting.damping,
+            self.measure: float(values.mean()),
+            "standard_error": standard_error(values.tolist()),
+            "questions": self.judgements.origin,
+        }
+
+    def choose(self, rows: Rows) -> tuple[Setting, list[Choice]]:
+        """The setting that these questions carry, and what was chosen for each parameter."""
+        current, choices = self.pipeline.default, list[Choice]()
+        steps = self.pipeline.steps(current)
+        try:
+            parameter, settings = next(steps)
+            while True:
+                chosen, choice = self._choose_one(parameter, settings, current, rows)
+                choices.append(choice)
+                current = chosen
+                parameter, settings = steps.send(current)
+        except StopIteration:
+            return current, choices
+
+    def _choose_one(
+        self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
+    ) -> tuple[Setting, Choice]:
+        base = self.values(current)[rows]
+        gains = [(self.values(each)[rows] - base).tolist() for each in settings]
+        bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]
+        before = _value_of(parameter, current)
+        best = int(np.argmax(bounds))
+        gain, error = _mean(gains[best]), standard_error(gains[best])
+        other, is_better = _value_of(parameter, settings[best]), bounds[best] > 0
+        why = _reason(other, gain, error, is_better=is_better)
+        after = other if is_better else before
+        choice = Choice(parameter, before, after, gain, error, why)
+        return (settings[best] if is_better else current), choice
+
+    def validated(self, seed: int) -> tuple[Gain, Gain | None, str]:
+        """The gains over the default and over the best leg, and that leg, each chosen elsewhere."""
+        count = len(self.judgements)
+        fold = np.random.default_rng(seed).permutation(count) % _FOLDS
+        default = self.values(self.pipeline.default)
+        legs = {name: self.values(each) for name, each in self._single_legs().items()}
+        over_default, over_leg = np.zeros(count), np.zeros(count)
+        for number in range(_FOLDS):
+            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            chosen = self.values(self.choose(train)[0])[test]
+            over_default[test] = chosen - default[test]
+            if legs:
+                over_leg[test] = chosen - legs[_best(legs, train)][test]
+        if not legs:
+            return _gain(over_default), None, ""
+        return _gain(over_default), _gain(over_leg), _best(legs, np.arange(count))
+
+    def _single_legs(self) -> dict[str, Setting]:
+        default = self.pipeline.default
+        names = [name for name, _ in default.weights]
+        return {
+            name: replace(default, weights=tuple((each, float(each == name)) for each in names))
+            for name in names
+            if len(names) > 1
+        }
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _best(legs: dict[str, Values], rows: Rows) -> str:
+    return max(legs, key=lambda name: float(legs[name][rows].mean()))
+
+
+def _gain(differences: Values) -> Gain:
+    values = differences.tolist()
+    return Gain(_mean(values), standard_error(values), randomisation_test(values))
+
+
+_SHOWN: Final[dict[str, Callable[[Setting], str]]] = {
+    "fusion and weights": lambda setting: setting.fused,
+    "depth": lambda setting: str(setting.depth),
+    "MMR lambda": lambda setting: str(setting.mmr_lambda),
+    "damping": lambda setting: str(setting.damping),
+}
+
+
+def _value_of(parameter: str, setting: Setting) -> str:
+    return _SHOWN[parameter](setting)
+
+
+def _reason(other: str, gain: float, error: float, *, is_better: bool) -> str:
+    measured = f"{gain:+.4f} ± {error:.4f}"
+    if is_better:
+        return f"It gains {measured}, more than {_MARGIN} standard errors."
+    return f"Kept: the best other value, {other}, gains {measured}, within the noise."

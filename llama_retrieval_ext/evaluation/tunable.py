@@ -1,0 +1,400 @@
+"""What can be tuned of a pipeline with a fusion: its settings, and the pipeline with others."""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.arguments import arguments_of, record_argument, takes_argument
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import HonoursQuery, retrieval
+from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
+from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
+from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.stages.selection import Top
+
+# By leg, its hits with scores, best first.
+Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
+# Yields a parameter with the settings that differ in it, and gets the one that was chosen.
+Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
+Fused: TypeAlias = HybridRetriever | FusionRetriever
+
+R = TypeVar("R", bound=Retriever)
+
+_FUSED_HITS: Final = 100
+# How many parts the whole weight is divided into, by the number of legs, and for more of them.
+_PARTS: Final = {2: 10, 3: 5, 4: 4, 5: 4}
+_FEWEST_PARTS: Final = 2
+_DEPTHS: Final = (20, 50, 100, 200)
+_LAMBDAS: Final = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_RRF_CONSTANTS: Final = (20.0, 60.0)
+_SCALES: Final = (
+    Normalisation.MIN_MAX,
+    Normalisation.Z_SCORE,
+    Normalisation.DISTRIBUTION_BASED_UNCUT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to set a pipeline.
+
+    Attributes:
+        weights: By leg; they add up to 1.
+        fusion: Without weights; None for the default formula of `HybridRetriever`.
+        depth: How many hits of each leg are fused.
+        mmr_lambda: Of the MMR behind the fusion; None where there is none that can be tuned.
+        damping: Of the walk of a `GraphRetriever`; None for another.
+    """
+
+    weights: tuple[tuple[str, float], ...] = ()
+    fusion: Fusion | None = None
+    depth: int = 0
+    mmr_lambda: float | None = None
+    damping: float | None = None
+
+    @property
+    def formula(self) -> str:
+        """The fusion as it is written."""
+        return "the default fusion" if self.fusion is None else repr(self.fusion)
+
+    @property
+    def fused(self) -> str:
+        """The fusion with its weights."""
+        weights = ", ".join(f"{leg} {weight:.2g}" for leg, weight in self.weights)
+        return f"{self.formula} with {weights}"
+
+
+class LegRecorder(Retriever):
+    """A leg behind the rewrites of its pipeline, that keeps its hits for later stages.
+
+    Args:
+        leg: The leg; one with its own number of hits gets it.
+        rewrites: What happens to the query before.
+    """
+
+    def __init__(self, leg: Leg, rewrites: Sequence[Rewrite] = ()) -> None:
+        super().__init__(top_k=None, name=leg.name)
+        self.leg = leg
+        self.source = Pipeline(leg.retriever, rewrites=rewrites) if rewrites else leg.retriever
+        self.found: dict[str, list[Hit]] = {}
+
+    @property
+    def children(self) -> Sequence[BaseRetriever]:
+        """The retriever."""
+        return [self.source]
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        found = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
+        self.found[query.query_str] = [as_hit(hit) for hit in found]
+        return self.found[query.query_str]
+
+
+@dataclass(slots=True)
+class FusedPipeline:
+    """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR.
+
+    Args:
+        retriever: The whole.
+
+    Raises:
+        ConfigurationError: It is something else, or has parts that saved rankings cannot stand for.
+    """
+
+    retriever: BaseRetriever
+    source: Fused = field(init=False)
+    mmr: MMR | None = field(init=False, default=None)
+    legs: dict[str, LegRecorder] = field(init=False)
+    nodes: dict[str, BaseNode] = field(init=False, default_factory=dict)  # the legs have them all
+    _vectors: dict[str, tuple[Vector, dict[str, Vector]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        outer, inner = _unwrapped(self.retriever)
+        self.source = _fused(inner)
+        refines = [stage for each in reversed(outer) for stage in each.refines]
+        first = next((stage for stage in refines if not isinstance(stage, Top)), None)
+        self.mmr = first if isinstance(first, MMR) else None
+        rewrites = [stage for each in outer for stage in each.rewrites]
+        if isinstance(self.source, FusionRetriever):
+            rewrites += self.source.branches.rewrites
+        self.legs = {leg.name: LegRecorder(leg, rewrites) for leg in _legs(self.source)}
+
+    @property
+    def default(self) -> Setting:
+        """The setting that the pipeline has."""
+        source = self.source
+        whole = math.fsum(source.weights.values())
+        is_default = isinstance(source, HybridRetriever) and source.uses_default_fusion
+        return Setting(
+            tuple((name, weight / whole) for name, weight in source.weights.items()),
+            None if is_default else _weighted(source.fusion, None),
+            self.depth,
+            None if self.mmr is None else self.mmr.lambda_mult,
+        )
+
+    @property
+    def depth(self) -> int:
+        """How many hits the deepest leg gives."""
+        source = self.source
+        if isinstance(source, HybridRetriever):
+            return max(source.candidates, source.top_k or 1)
+        own = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
+        return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
+
+    def steps(self, current: Setting) -> Steps:
+        """Yield each parameter with settings to try; get the one chosen, and return the last.
+
+        Args:
+            current: Where to start.
+        """
+        for parameter in ("fusion and weights", "depth", "MMR lambda"):
+            settings = self.settings_of(parameter, current)
+            if settings:
+                current = yield parameter, settings
+        return current
+
+    def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
+        """Return the settings that differ from one in a parameter; none where it has none.
+
+        Args:
+            parameter: ``fusion and weights``, ``depth`` or ``MMR lambda``.
+            current: The one.
+        """
+        found: list[Setting] = []
+        if parameter == "fusion and weights":
+            found = self._fusions(current)
+        elif parameter == "MMR lambda" and current.mmr_lambda is not None:
+            found = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
+        elif parameter == "depth" and self._takes_depth:
+            least = self.source.top_k or 1
+            depths = [each for each in _DEPTHS if least <= each < self.depth]
+            found = [replace(current, depth=each) for each in depths]
+        return [each for each in found if each != current]
+
+    @property
+    def _takes_depth(self) -> bool:
+        return all(isinstance(leg.retriever, HonoursQuery) for leg in _legs(self.source))
+
+    def _fusions(self, current: Setting) -> list[Setting]:
+        names = [name for name, _ in current.weights]
+        grid = [tuple(zip(names, each, strict=True)) for each in _weight_grid(len(names))]
+        # By their expressions: those with a scale for each leg cannot be hashed.
+        formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
+        return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
+
+    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+        """Return the node ids that the pipeline with a setting ranks first, best first.
+
+        Args:
+            setting: The setting.
+            question: The text of the question.
+            rankings: What the legs found.
+        """
+        legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
+        fusion = setting.fusion
+        if fusion is None:
+            fusion = default_fusion(legs, setting.depth)
+        fused = fusion.fuse_ids(legs, weights=dict(setting.weights), top_k=_FUSED_HITS)
+        ids = [each.node_id for each in fused]
+        return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)
+
+    def _diverse(self, setting: Setting, question: str, ids: list[str]) -> list[str]:
+        mmr = self.mmr
+        cut = ids[: self.source.top_k]
+        if mmr is None or not cut:
+            return cut
+        query, known = self._vectors_of(question, mmr)
+        rows = matrix([known[id_] for id_ in cut], dim=len(query))
+        picks = maximal_marginal_relevance(
+            cosines(rows, query),
+            rows,
+            top_k=mmr.top_k or len(cut),
+            lambda_mult=mmr.lambda_mult if setting.mmr_lambda is None else setting.mmr_lambda,
+        )
+        return [cut[place] for place, _ in picks]
+
+    def _vectors_of(self, question: str, mmr: MMR) -> tuple[Vector, dict[str, Vector]]:
+        if question not in self._vectors:
+            hits: dict[str, Hit] = {}
+            for leg in self.legs.values():
+                if question not in leg.found:  # saved by an earlier process, without embeddings
+                    leg.search(question)
+                hits |= {hit.node.node_id: hit for hit in leg.found[question]}
+            query, vectors = run(mmr.vectors_plan(Query.of(question), list(hits.values())))
+            self._vectors[question] = query, dict(zip(hits, vectors, strict=True))
+        return self._vectors[question]
+
+    def rebuilt(self, setting: Setting) -> BaseRetriever:
+        """Return the pipeline with another setting; it shares stores and legs with this one.
+
+        Args:
+            setting: The setting.
+        """
+        made: Retriever = _with_fusion(self.source, setting)
+        outer, _ = _unwrapped(self.retriever)
+        for each in reversed(outer):
+            refines = [self._refine(stage, setting) for stage in each.refines]
+            made = bound_as(
+                each,
+                Pipeline(
+                    made,
+                    rewrites=each.rewrites,
+                    refines=refines,
+                    top_k=each.top_k,
+                    filters=each.filters,
+                    name=each.name,
+                ),
+            )
+        return made
+
+    def _refine(self, stage: Refine, setting: Setting) -> Refine:
+        if stage is not self.mmr or self.mmr is None or setting.mmr_lambda is None:
+            return stage
+        return replace(self.mmr, lambda_mult=setting.mmr_lambda)
+
+
+def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]:
+    """The pipelines around a retriever, the outermost first, and what is inside."""
+    outer: list[Pipeline] = []
+    while isinstance(retriever, Pipeline):
+        outer.append(retriever)
+        retriever = retriever.source
+    return outer, retriever
+
+
+def _fused(retriever: BaseRetriever) -> Fused:
+    """The retriever, if its fusion can be redone from rankings."""
+    kinds = (HybridRetriever, FusionRetriever, QueryFusionRetriever)
+    if type(retriever) not in kinds or not isinstance(retriever, HybridRetriever | FusionRetriever):
+        raise ConfigurationError(
+            f"tune takes a HybridRetriever, fused legs (a | b) >> RRF(), a seeded GraphRetriever, "
+            f"and pipelines around them; got {type(retriever).__name__}"
+        )
+    if isinstance(retriever, HybridRetriever):
+        if retriever.pushdown:
+            raise ConfigurationError(
+                "with pushdown the engine fuses, and its legs give no rankings; tune the retriever "
+                "with pushdown=False"
+            )
+    elif retriever.branches.fan_out is not None:
+        raise ConfigurationError(
+            "tune takes one query for each question; tune with num_queries=1, without a fan-out"
+        )
+    fusion = retriever.fusion
+    takes_weights = takes_argument(type(fusion), "weights")
+    if type(fusion).fuse is not Fusion.fuse or not takes_weights:
+        raise ConfigurationError(
+            f"tune sets the weights of a fusion by scores or ranks, such as WeightedSum() and "
+            f"RRF(); got {fusion!r}"
+        )
+    return retriever
+
+
+def _legs(source: Fused) -> tuple[Leg, ...]:
+    if isinstance(source, FusionRetriever):
+        return source.legs
+    depth = max(source.candidates, source.top_k or 1)
+    own: dict[str, Any] = {"top_k": depth, "filters": source.filters}
+    vector = VectorRetriever(source.backend, embed_model=source.embed_model, **own)
+    keyword = KeywordRetriever(source.backend, **own)
+    legs = {"vector": vector, "keyword": keyword}
+    return tuple(Leg(name, bound_as(source, leg)) for name, leg in legs.items())
+
+
+def _weight_grid(legs: int) -> list[tuple[float, ...]]:
+    """All ways to divide the weight among legs, those near equal shares first."""
+    parts = _PARTS.get(legs, _FEWEST_PARTS)
+    grid = [each for each in product(range(parts + 1), repeat=legs) if sum(each) == parts]
+    grid.sort(key=lambda each: float(np.var(each)))
+    return [tuple(share / parts for share in each) for each in grid]
+
+
+def _formulas(source: Fused) -> list[Fusion]:
+    unscored = getattr(source.fusion, "unscored", None)
+    options: dict[str, Any] = {} if unscored is None else {"unscored": unscored}
+    formulas: list[Fusion] = [WeightedSum(normalise=scale, **options) for scale in _SCALES]
+    if isinstance(source, HybridRetriever):
+        by_leg = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
+        formulas[0] = WeightedSum(normalise=by_leg)
+    formulas += [RRF(k) for k in _RRF_CONSTANTS]
+    own = {"min_success": source.fusion.min_success}
+    return [_with_fields(each, own) for each in formulas]
+
+
+def _weighted(fusion: Fusion, weights: Mapping[str, float] | None) -> Fusion:
+    return _with_fields(fusion, {"weights": weights})
+
+
+def _with_fields(fusion: Fusion, values: Mapping[str, object]) -> Fusion:
+    made: Fusion = replace(fusion, **values)  # type: ignore[type-var]  # they all are dataclasses
+    return made
+
+
+def _with_fusion(source: Fused, setting: Setting) -> Retriever:
+    weights = dict(setting.weights)
+    arguments: dict[str, Any] = dict(arguments_of(source))  # as the constructor got them
+    if isinstance(source, HybridRetriever):
+        # Its backend is open: some stores cannot be opened by their URL a second time.
+        store, arguments["store"] = arguments["store"], source.backend
+        arguments["embed_model"] = source.embed_model
+        arguments |= {"candidates": setting.depth, "fusion": None, "alpha": None}
+        if setting.fusion is None:
+            arguments["alpha"] = round(weights["vector"], 4)
+        else:
+            arguments["fusion"] = _weighted(setting.fusion, weights)
+        made = bound_as(source, HybridRetriever(**arguments))
+        record_argument(made, "store", store)
+        return made
+    fusion = _weighted(setting.fusion or source.fusion, weights)
+    if isinstance(source, QueryFusionRetriever):
+        arguments |= {
+            "retrievers": _cut(source, setting),
+            "mode": fusion,
+            "retriever_weights": None,
+        }
+        return bound_as(source, QueryFusionRetriever(**arguments))
+    fused = FusionRetriever(
+        replace(source.branches, legs=_cut(source, setting)),
+        fusion,
+        top_k=source.top_k,
+        filters=source.filters,
+        name=source.name,
+    )
+    return bound_as(source, fused)
+
+
+def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
+    is_less = setting.depth < FusedPipeline(source).depth
+    return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
+
+
+def bound_as(original: Retriever, made: R) -> R:
+    """Bind a new retriever to the scope and objects of another one, and return it.
+
+    Args:
+        original: The other one.
+        made: The new one.
+    """
+    made.scope, made.requires_scope = original.scope, original.requires_scope
+    made.object_map = original.object_map
+    return made

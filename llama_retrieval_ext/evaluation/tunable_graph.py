@@ -1,0 +1,108 @@
+"""What can be tuned of a seeded `GraphRetriever`: the damping of its walk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, TextNode
+
+from llama_retrieval_ext.arguments import arguments_of, record_argument
+from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, Steps, bound_as
+from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.plan import Plan, finished
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+
+_DAMPINGS: Final = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
+_SEED: Final = "seed"
+
+
+class _Replay(Retriever):
+    """Gives saved hits; the walk needs their ids and scores alone."""
+
+    def __init__(self) -> None:
+        super().__init__(top_k=None, name=_SEED)
+        self.hits: Sequence[Hit] = ()
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        return finished(list(self.hits[: query.top_k]))
+
+
+@dataclass(slots=True)
+class SeededGraph:
+    """A `GraphRetriever` with a seed; the seed's own settings are tuned apart, before.
+
+    Args:
+        retriever: The whole; it has a seed.
+        seed: Its seed.
+    """
+
+    retriever: GraphRetriever
+    seed: BaseRetriever
+    legs: dict[str, LegRecorder] = field(init=False)
+    nodes: dict[str, BaseNode] = field(init=False, default_factory=dict)
+    _walks: dict[float | None, tuple[_Replay, GraphRetriever]] = field(
+        init=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.legs = {_SEED: LegRecorder(Leg(_SEED, self.seed, top_k=self.depth))}
+
+    @property
+    def default(self) -> Setting:
+        """The setting that it has."""
+        return Setting(((_SEED, 1.0),), None, self.depth, damping=self.retriever.damping)
+
+    @property
+    def depth(self) -> int:
+        """How many hits the seed is asked for."""
+        return max(self.retriever.candidates, self.retriever.top_k or 1)
+
+    def steps(self, current: Setting) -> Steps:
+        """Yield damping with settings to try; return the one chosen.
+
+        Args:
+            current: Where to start.
+        """
+        settings = [replace(current, damping=each) for each in _DAMPINGS]
+        return (yield "damping", [each for each in settings if each != current])
+
+    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+        """Return the node ids that the walk with a damping ranks first, best first.
+
+        Args:
+            setting: The setting.
+            question: The text of the question.
+            rankings: What the seed found.
+        """
+        if setting.damping not in self._walks:
+            replay = _Replay()
+            self._walks[setting.damping] = replay, self._built(replay, setting)
+        replay, walk = self._walks[setting.damping]
+        hits = rankings.get(_SEED, ())
+        replay.hits = [Hit(node=TextNode(id_=id_), score=score) for id_, score in hits]
+        found = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
+        self.nodes |= found
+        return list(found)
+
+    def rebuilt(self, setting: Setting) -> BaseRetriever:
+        """Return the retriever with another damping; it shares store, graph and seed.
+
+        Args:
+            setting: The setting.
+        """
+        return self._built(self.seed, setting)
+
+    def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
+        own = self.retriever
+        arguments: dict[str, Any] = dict(arguments_of(own))  # as the constructor got them
+        store, graph = arguments["store"], arguments["graph"]
+        arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
+        made = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
+        record_argument(made, "store", store)
+        record_argument(made, "graph", graph)
+        bound_as(own, made)
+        return made

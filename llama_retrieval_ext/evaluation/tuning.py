@@ -1,0 +1,245 @@
+"""`tune`: the settings of a pipeline that labelled questions carry, from saved rankings of legs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+
+from llama_retrieval_ext.arguments import arguments_of
+from llama_retrieval_ext.checks import check_count, checked_call
+from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
+from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements
+from llama_retrieval_ext.evaluation.measures import parse_measures
+from llama_retrieval_ext.evaluation.trial import Choice, Gain, Trial, Tunable
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline
+from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.pipeline.tree import children_of
+from llama_retrieval_ext.retrievers.graph import GraphRetriever
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
+
+# Below so many questions a setting that looks better is as likely worse on the others.
+LEAST_LABELS: Final = 20
+_LIVE: Final = ("store", "embed_model", "graph", "llm", "docstore", "index")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning:
+    """What `tune` found.
+
+    Attributes:
+        retriever: The pipeline with the settings chosen; the same object where nothing changed.
+        measure: What was measured.
+        judgements: On which questions.
+        choices: One a parameter.
+        gain: Over the pipeline as it was, cross-validated; None where nothing was measured.
+        fusion_gain: Over the best single leg, cross-validated; None where there is one leg.
+        best_leg: The name of that leg.
+        verdict: All of it in a few sentences.
+        sweep: The settings that were tried: rows for `table`.
+    """
+
+    retriever: BaseRetriever
+    measure: str
+    judgements: Judgements
+    choices: tuple[Choice, ...] = ()
+    gain: Gain | None = None
+    fusion_gain: Gain | None = None
+    best_leg: str = ""
+    verdict: str = ""
+    sweep: tuple[dict[str, object], ...] = field(default=(), repr=False)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether another setting was chosen."""
+        return any(each.before != each.after for each in self.choices)
+
+    @property
+    def table(self) -> "DataFrame":
+        """One row a setting: weights by leg, fusion, depth, and the mean of the measure."""
+        from pandas import DataFrame  # noqa: PLC0415 - optional
+
+        return DataFrame(list(self.sweep))
+
+    def to_yaml(
+        self, path: str | Path | None = None, *, live: Mapping[str, object] | None = None
+    ) -> str:
+        """Return the pipeline as a preset, and write it.
+
+        Args:
+            path: The file; None to write none.
+            live: Stores, models and other live objects, by the names that stand for them in the
+                file; None for the names of the arguments that they were passed as.
+
+        Raises:
+            ConfigurationError: The pipeline has a part that no configuration can name.
+        """
+        config = import_module("llama_retrieval_ext.config.yaml")
+        text: str = config.to_yaml(self.retriever, live=live or live_arguments(self.retriever))
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.experiment import tuning_html  # noqa: PLC0415 - a view
+
+        return tuning_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.experiment import tuning_console  # noqa: PLC0415 - a view
+
+        return tuning_console(self)
+
+
+@checked_call
+def tune(
+    retriever: BaseRetriever,
+    judgements: Source,
+    *,
+    measure: str = "nDCG@10",
+    folder: str | Path | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Tuning:
+    """Return a pipeline with the settings that labelled questions carry.
+
+    Each leg is asked once per question; fusion, weights, constant and scale, depth, and lambda of
+    an `MMR` behind the fusion are then tried on what the legs found; of a `GraphRetriever` with a
+    seed, the damping. Stages behind, such as rerankers, are left as they are and not measured.
+
+    The default stays unless another setting beats it by 1.25 standard errors of the paired
+    difference: the best of many on few questions is mostly luck. With fewer than 20 questions
+    nothing is measured, and known items, which share their words with what answers them, change
+    nothing either.
+
+    Args:
+        retriever: A `HybridRetriever` or fused legs, perhaps inside a pipeline, or a seeded
+            `GraphRetriever`.
+        judgements: Questions with what answers them; all that `load_judgements` reads.
+        measure: A name of `ir-measures`.
+        folder: Where the rankings of the legs are kept, as for `Experiment`.
+        seed: Of the division into five parts for cross-validation.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        ConfigurationError: The pipeline has nothing to tune, or the measure is none.
+        ExecutionError: A leg failed for some questions.
+
+    Source:
+        The rule of one standard error: Breiman et al., "Classification and Regression Trees", 1984,
+        section 3.4.3; here of paired differences, and with a quarter more for so many settings.
+    """
+    judged = load_judgements(judgements)
+    (name,) = map(str, parse_measures([measure]))
+    pipeline: Tunable
+    if isinstance(retriever, GraphRetriever) and retriever.seed is not None:
+        pipeline = SeededGraph(retriever, retriever.seed)
+    else:
+        pipeline = FusedPipeline(retriever)
+    unchanged = Tuning(retriever, name, judged)
+    if len(judged) < LEAST_LABELS:
+        return replace(unchanged, verdict=_too_few(len(judged)))
+    trial = Trial(pipeline, judged, name)
+    trial.collect(folder, progress=progress)
+    return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
+
+
+def _too_few(count: int) -> str:
+    return (
+        f"Nothing changed: {count} labelled questions carry no setting; on so few, the best one is "
+        f"as likely worse on others. Label at least {LEAST_LABELS}, better 50."
+    )
+
+
+def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
+    """The result: choices on all questions, gains on those that each fold left out."""
+    default = trial.pipeline.default
+    setting, choices = trial.choose(np.arange(len(trial.judgements)))
+    if trial.judgements.origin == KNOWN_ITEMS:
+        setting, choices = default, [_kept_for_known_items(each) for each in choices]
+    gain, fusion_gain, best_leg = trial.validated(seed)
+    retriever = unchanged.retriever if setting == default else trial.pipeline.rebuilt(setting)
+    result = replace(
+        unchanged,
+        retriever=retriever,
+        choices=tuple(choices),
+        gain=gain,
+        fusion_gain=fusion_gain,
+        best_leg=best_leg,
+        sweep=tuple(trial.sweep),
+    )
+    return replace(result, verdict=_verdict(result))
+
+
+def _kept_for_known_items(choice: Choice) -> Choice:
+    why = (
+        f"Kept: known items share their words with what answers them; {choice.after} need not be "
+        "better for real questions."
+    )
+    return replace(choice, after=choice.before, why=why)
+
+
+def _verdict(result: Tuning) -> str:
+    changes = [
+        f"{each.parameter}: {each.after}" for each in result.choices if each.after != each.before
+    ]
+    changed = f"Changed {'; '.join(changes)}." if changes else "Nothing changed."
+    if result.gain is None:
+        return changed
+    count, origin = len(result.judgements), result.judgements.origin
+    measured = (
+        f"On {count} questions ({origin}), settings chosen on four fifths gain {result.gain} in "
+        f"{result.measure} on the other fifth: {_confidence(result.gain)}."
+    )
+    fusion = "" if result.fusion_gain is None else _on_fusion(result.fusion_gain, result.best_leg)
+    return " ".join(filter(None, [changed, measured, fusion]))
+
+
+def _confidence(gain: Gain) -> str:
+    if gain.is_significant:
+        return "significant"
+    if gain.mean > 0:
+        return "not significant; more labels would tell"
+    return "not confirmed; label more questions before you rely on a change"
+
+
+def _on_fusion(gain: Gain, leg: str) -> str:
+    if gain.is_significant:
+        return f"Fusion is worth it: {gain} over {leg} alone."
+    if gain.mean > 0:
+        return f"Whether fusion is worth it is not clear: {gain} over {leg} alone."
+    return f"Fusion is not worth it here: {gain} over {leg} alone, which is cheaper."
+
+
+def live_arguments(retriever: BaseRetriever) -> dict[str, object]:
+    """Return the stores, models and graphs in a pipeline, by the names of the arguments.
+
+    A second object for an argument of the same name gets a number: ``store``, ``store_2``.
+
+    Args:
+        retriever: The pipeline.
+    """
+    found: dict[str, object] = {}
+    for name, value in _live_arguments(retriever):
+        if any(value is each for each in found.values()):
+            continue
+        number = 1 + sum(each.partition("_#")[0] == name for each in found)
+        found[name if number == 1 else f"{name}_#{number}"] = value
+    return {name.replace("_#", "_"): value for name, value in found.items()}
+
+
+def _live_arguments(retriever: object) -> Iterator[tuple[str, object]]:
+    for name, value in arguments_of(retriever).items():
+        if name in _LIVE and value is not None and not isinstance(value, str):
+            yield name, value
+    for child in children_of(retriever):
+        yield from _live_arguments(child)

@@ -1,0 +1,137 @@
+"""`GraphTarget`: the graph of a knowledge base as a target of its writes.
+
+Each passage is a source of rows in the graph: itself, its document, and what it mentions. So what a
+passage said goes when it is deleted or replaced, and what others say too stays.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+from pydantic_core import to_jsonable_python
+
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
+from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, passage_rows
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+
+# In the metadata of a node on its way in: further rows of the graph that it says, as JSON.
+ROWS_KEY: Final = "__graph_rows__"
+
+
+class GraphTarget:
+    """A graph as the target of writes.
+
+    Args:
+        graph: Where they go.
+        links: Which entities passages are linked to.
+        key: Tells what this knowledge base says from what others say in the same graph.
+    """
+
+    def __init__(self, graph: WritableGraph, links: PassageLinks, key: str) -> None:
+        self._graph = graph
+        self._links = links
+        self._key = key
+
+    def check(self) -> None:
+        """Raise if the graph cannot be reached or was closed."""
+        self._graph.nodes([], scope=None).function()
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Write what passages say, in place of what they have said before."""
+        known: set[tuple[object, str]] = set()
+        said: dict[str, Contents] = {}
+        for node in nodes:
+            rows = self._rows(node)
+            # A document is what its first passage says; edges of the others support it further.
+            own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
+            kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
+            known |= own.keys()
+            said[self._source(node.node_id)] = Contents(kept, rows.edges)
+        if said:
+            self._graph.replace_sources(said).function()
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Withdraw what passages say; ids that are not there are ignored."""
+        self._graph.delete_sources([*map(self._source, node_ids)], scope=None).function()
+
+    def flush(self) -> None:
+        """No-op: a graph has on disk what it has taken."""
+
+    def copy_unsaid_to(self, other: WritableGraph) -> None:
+        """Copy the rows that no document says, such as those of a graph of equipment."""
+        rows = self._graph.said_by([""]).function()[""]
+        if rows.nodes or rows.edges:
+            other.upsert(*rows).function()
+
+    def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+        """Return what each passage says, without the passage itself."""
+        ids = {self._source(node_id): node_id for node_id in node_ids}
+        found = self._graph.said_by(list(ids)).function()
+        return {
+            ids[source]: Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
+            for source, rows in found.items()
+        }
+
+    def _source(self, node_id: str) -> str:
+        return f"{self._key}:{node_id}"
+
+    def _rows(self, node: BaseNode) -> Contents:
+        metadata = to_jsonable_python(
+            without_rows(node).metadata, inf_nan_mode="null", serialize_unknown=True
+        )
+        passage = node.model_copy(update={"metadata": metadata})
+        nodes, edges = passage_rows([passage], self._links)
+        # Entities become ends of edges, so that what the graph knows of them already stays.
+        nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
+        packed = node.metadata.get(ROWS_KEY)
+        if packed is None:
+            return Contents(nodes, edges)
+        more = unpacked_rows(packed, _scope_of(metadata))
+        return Contents(nodes + more.nodes, edges + more.edges)
+
+
+def _scope_of(metadata: Mapping[str, object]) -> dict[str, object]:
+    return {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
+
+
+def without_rows(node: BaseNode) -> BaseNode:
+    """The node as it is stored and shown: without the rows that it brings for the graph."""
+    if ROWS_KEY not in node.metadata:
+        return node
+    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
+    return node.model_copy(update={"metadata": kept})
+
+
+def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
+    """A copy of the node that brings rows for the graph along, in the journal too."""
+    nodes = [
+        (each.id, each.label, each.name, dict(each.properties), each.text, each.embedding)
+        for each in rows.nodes
+    ]
+    edges = [(*edge.id, edge.properties) for edge in rows.edges]
+    packed = json.dumps(
+        to_jsonable_python([nodes, edges], inf_nan_mode="null", serialize_unknown=True)
+    )
+    return node.model_copy(update={"metadata": {**node.metadata, ROWS_KEY: packed}})
+
+
+def unpacked_rows(packed: str, scope: Mapping[str, object]) -> Contents:
+    """Return the rows that a node brings along, each in the scope of the node."""
+    nodes, edges = json.loads(packed)
+    return Contents(
+        [
+            GraphNode(id_, label, name, _scoped(properties, scope), text, embedding)
+            for id_, label, name, properties, text, embedding in nodes
+        ],
+        [
+            Edge.of(source, type_, target, _scoped(properties, scope))
+            for source, type_, target, properties in edges
+        ],
+    )
+
+
+def _scoped(properties: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:
+    own = {key: value for key, value in properties.items() if key not in (TENANT_KEY, KB_KEY)}
+    return {**own, **scope}

@@ -1,0 +1,108 @@
+"""The HTTP application: its routes, its documentation and its errors."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve.document_routes import document_router
+from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
+from llama_retrieval_ext.serve.http_errors import HttpError
+from llama_retrieval_ext.serve.keys import ApiKeys
+from llama_retrieval_ext.serve.page import search_page
+from llama_retrieval_ext.serve.search_routes import search_router
+from llama_retrieval_ext.serve.service import Service, as_json
+
+OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json"})
+_SHOWN: Final = 5
+_DESCRIPTION: Final = (
+    f"Send an API key as `Authorization: Bearer KEY`, and, if you like, `{DEADLINE_HEADER}`, the "
+    "seconds in which you need the answer. Errors are "
+    '`{"error": {"type": "…", "message": "…"}}`: 401 for a missing or unknown key, 403 for what it '
+    "does not reach, 413 and 422 for a request that is too large or wrong, 503 with `Retry-After` "
+    "when too many wait, 504 when the deadline ran out."
+)
+
+
+def build_app(
+    kb: KnowledgeBase, *, keys: ApiKeys | None, scope: Scope | None, limits: ServeLimits
+) -> FastAPI:
+    """Return the application; see `create_app`."""
+    service = Service(kb, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title="llama-retrieval",
+        version=ext.__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # their pages load scripts from another host
+        redoc_url=None,
+    )
+    app.add_middleware(Guard, limits=limits, keys=keys, scope=scope, open_paths=OPEN_PATHS)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    # The guard has checked the key; this only says so in the documentation.
+    key = Security(HTTPBearer(auto_error=False, description="An API key."))
+    for router in (search_router(service), document_router(service)):
+        app.include_router(router, dependencies=[key])
+    _add_open_routes(app, service)
+    return app
+
+
+def _add_open_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
+            "connect-src 'self'; img-src data:; frame-src 'self'; base-uri 'none'; "
+            "form-action 'none'; frame-ancestors 'none'"
+        )
+        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+        return HTMLResponse(search_page(nonce), headers=headers)
+
+    @app.get("/health", tags=["server"])
+    async def health() -> Response:
+        """Return whether the process lives."""
+        return as_json({"status": "ok"})
+
+    @app.get("/ready", tags=["server"], responses={503: {"description": "Not ready."}})
+    async def ready() -> Response:
+        """Return whether the store answers, and the server is not about to stop."""
+        is_ready = await service.is_ready()
+        status = {"status": "ready" if is_ready else "not ready"}
+        return as_json(status, status=200 if is_ready else 503)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    """A request that does not fit its schema; what was sent is not repeated."""
+    found: list[Any] = (  # Any: pydantic's
+        list(error.errors()) if isinstance(error, RequestValidationError) else []
+    )
+    shown = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
+    return _answer(HttpError(422, "bad_request", "; ".join(shown)))
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """A path or method that is not there, or a body that is no JSON."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = error.detail if isinstance(error, HTTPException) else ""
+    return _answer(HttpError(status, "not_found" if status == 404 else "bad_request", str(detail)))  # noqa: PLR2004 - HTTP
+
+
+def _answer(failure: HttpError) -> Response:
+    return as_json(failure.to_dict(), status=failure.status)

@@ -1,0 +1,120 @@
+"""Routes for documents: add, list, get, delete."""
+
+from dataclasses import asdict
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+from llama_index.core import Document
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
+from llama_retrieval_ext.serve.requests import AddRequest
+from llama_retrieval_ext.serve.service import (
+    Context,
+    QueryScope,
+    Service,
+    as_json,
+    body_scope,
+    json_example,
+)
+
+_PAGE = 100
+_MAX_PAGE = 1000
+_REPORT: Final = {
+    "added": 1,
+    "updated": 0,
+    "unchanged": 0,
+    "skipped": {},
+    "failures": {},
+    "n_nodes": 1,
+    "seconds": 0.02,
+}
+_DOCUMENT: Final = {
+    "document_id": "leave",
+    "source": "handbook.md",
+    "tenant_id": "acme",
+    "kb_id": "handbook",
+    "n_nodes": 1,
+}
+_PASSAGES: Final = {
+    "document_id": "leave",
+    "passages": [
+        {
+            "chunk_id": "5e1c",
+            "document_id": "leave",
+            "text": "Annual leave is 25 days.",
+            "metadata": {"file_path": "handbook.md", "year": 2025},
+        }
+    ],
+}
+
+
+def document_router(service: Service) -> APIRouter:
+    """Return the routes over a knowledge base.
+
+    Args:
+        service: What routes share.
+    """
+    router = APIRouter(prefix="/v1/documents", tags=["documents"])
+    kb = service.kb
+
+    @router.post("", responses={200: json_example(_REPORT)})
+    async def add(body: AddRequest, context: Context) -> Response:
+        """Add documents, or replace them; the answer counts them and names those that failed."""
+        most = service.limits.max_documents
+        if len(body.documents) > most:
+            raise HttpError(422, "too_many", f"this server takes at most {most} documents at once")
+        scope = body_scope(context, body.scope)
+        documents = [
+            Document(id_=each.id, text=each.text, metadata=dict(each.metadata))
+            for each in body.documents
+        ]
+        report = await service.write(
+            context, lambda: kb.add(documents, scope=scope, show_progress=False)
+        )
+        context.notes |= {"documents": len(documents), "failures": len(report.failures)}
+        failures = {id_: http_error_of(error).message for id_, error in report.failures.items()}
+        return as_json({**report.to_dict(), "failures": failures})
+
+    @router.get("", responses={200: json_example({"total": 1, "documents": [_DOCUMENT]})})
+    async def list_documents(
+        context: Context,
+        scope: QueryScope,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = _PAGE,
+    ) -> Response:
+        """List the documents that the key can see, by id."""
+        found = await service.read(context, lambda: kb.documents(scope=scope))
+        page = [asdict(each) for each in found[offset : offset + limit]]
+        return as_json({"total": len(found), "documents": page})
+
+    @router.get("/{document_id:path}", responses={200: json_example(_PASSAGES)})
+    async def get(document_id: str, context: Context, scope: QueryScope) -> Response:
+        """Return the passages of a document, or of all documents of a source, in their order."""
+        nodes = await service.read(context, lambda: kb.get(document_id, scope=scope))
+        if not nodes:
+            raise _not_found()
+        return as_json({"document_id": document_id, "passages": [_passage(n) for n in nodes]})
+
+    @router.delete("/{document_id:path}", responses={200: json_example({"deleted": 1})})
+    async def delete(document_id: str, context: Context, scope: QueryScope) -> Response:
+        """Delete a document, or all documents of a source."""
+        deleted = await service.write(context, lambda: kb.delete(document_id, scope=scope))
+        if not deleted:
+            raise _not_found()
+        return as_json({"deleted": deleted})
+
+    return router
+
+
+def _passage(node: BaseNode) -> dict[str, object]:
+    return {
+        "chunk_id": node.node_id,
+        "document_id": node.ref_doc_id,
+        "text": node.get_content(),
+        "metadata": node.metadata,
+    }
+
+
+def _not_found() -> HttpError:
+    return HttpError(404, "not_found", "there is no such document in the scope of this key")

@@ -1,0 +1,291 @@
+"""`Guard`, the ASGI middleware before every application that is served.
+
+It authenticates, bounds the body, the time and the number of requests, answers errors, and logs.
+It knows neither FastAPI nor MCP.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final, TypeAlias
+
+from llama_retrieval_ext.checks import check_count, check_seconds
+from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
+from llama_retrieval_ext.serve.keys import ApiKeys, Caller
+
+# ASGI's own types: values are strings, bytes, numbers, lists.
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+DEADLINE_HEADER: Final = "X-Deadline-S"
+CONTEXT: Final = "request_context"
+_KEYLESS: Final = "local"
+_BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
+_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re.IGNORECASE)
+
+log = logging.getLogger("llama_retrieval_ext.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeLimits:
+    """What a server bounds.
+
+    Args:
+        max_body_bytes: Of a request.
+        max_top_k: Hits that a request may ask for.
+        max_documents: Documents in a request that adds some.
+        concurrency: Requests that are worked on at the same time.
+        max_waiting: Requests that wait for their turn; any further are refused with 503.
+        timeout_s: Seconds for a request that has no deadline, and the longest deadline.
+
+    Raises:
+        ConfigurationError: A limit is below 1, or the time not above 0.
+    """
+
+    max_body_bytes: int = 8_000_000
+    max_top_k: int = 100
+    max_documents: int = 1000
+    concurrency: int = 32
+    max_waiting: int = 1000
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_top_k", "max_documents", "concurrency", "max_waiting"):
+            check_count(getattr(self, name), name)
+        check_seconds(self.timeout_s, "timeout_s")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """What is known of a request before its body is read.
+
+    Attributes:
+        caller: Who sends it.
+        deadline: When it must be answered, by ``time.monotonic()``.
+        request_id: In its logs and in its response's ``X-Request-Id``.
+        notes: What the log says besides, such as the number of hits; never content.
+    """
+
+    caller: Caller
+    deadline: float
+    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    notes: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left.
+
+        Raises:
+            DeadlineExceededError: None are.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceededError("the request waited until its deadline")
+        return left
+
+
+class Guard:
+    """ASGI middleware that lets only requests through that may be answered.
+
+    Args:
+        app: The application behind it.
+        limits: What is bounded.
+        keys: Who may use it; None for every process of this machine, and nobody else.
+        scope: Bounds every request; None for no bound.
+        open_paths: Paths that need no key and wait for nobody.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        limits: ServeLimits,
+        keys: ApiKeys | None,
+        scope: Scope | None,
+        open_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._keys = None if keys is None else keys.within(scope)
+        self._local = Caller(_KEYLESS, scope, may_write=True)
+        self._open_paths = open_paths
+        self._turns = asyncio.Semaphore(limits.concurrency)
+        self._n_pending = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass on what is none."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, _Response(send))
+        else:  # nothing behind it speaks websocket
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Message, receive: Receive, response: "_Response") -> None:
+        start = time.monotonic()
+        context = None
+        try:
+            if self._keys is None:
+                _check_local(scope)
+            if scope["path"] in self._open_paths:
+                await self._app(scope, receive, response)
+                return
+            context = RequestContext(self._caller(scope), start + self._seconds(scope))
+            response.request_id = context.request_id
+            scope.setdefault("state", {})[CONTEXT] = context
+            async with self._turn(context):
+                body = await _body(scope, receive, self._limits.max_body_bytes, context)
+                await self._app(scope, body, response)
+        except Exception as error:  # noqa: BLE001 - logged, and answered without its content
+            response.error = error
+            await response.fail(http_error_of(error))
+        finally:
+            if scope["path"] not in self._open_paths:
+                _record(scope, response, context, 1e3 * (time.monotonic() - start))
+
+    def _caller(self, scope: Message) -> Caller:
+        if self._keys is None:
+            return self._local
+        match = _BEARER.fullmatch(_header(scope, "Authorization"))
+        if match is None:
+            raise HttpError(401, "missing_key", "send 'Authorization: Bearer KEY' with an API key")
+        caller = self._keys.caller(match[1])
+        if caller is None:
+            raise HttpError(401, "wrong_key", "this API key is not known here")
+        return caller
+
+    def _seconds(self, scope: Message) -> float:
+        value = _header(scope, DEADLINE_HEADER)
+        if not value:
+            return self._limits.timeout_s
+        try:
+            return min(check_seconds(float(value), DEADLINE_HEADER), self._limits.timeout_s)
+        except (ValueError, ConfigurationError) as error:
+            message = f"{DEADLINE_HEADER} must be a number of seconds above 0, got {value[:50]!r}"
+            raise HttpError(422, "bad_deadline", message) from error
+
+    @asynccontextmanager
+    async def _turn(self, context: RequestContext) -> AsyncIterator[None]:
+        """Wait for a turn within the deadline; refuse where too many wait."""
+        if self._n_pending >= self._limits.concurrency + self._limits.max_waiting:
+            raise HttpError(503, "busy", "too many requests are waiting; try again later")
+        self._n_pending += 1
+        try:
+            async with asyncio.timeout(context.left_s):
+                await self._turns.acquire()
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self._n_pending -= 1
+
+
+class _Response:
+    """Sends a response, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.request_id = ""
+        self.error: Exception | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]
+            if self.request_id:
+                headers.append((b"x-request-id", self.request_id.encode()))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def fail(self, failure: HttpError) -> None:
+        if self.status:  # the response has begun; who reads it sees that it ends early
+            return
+        body = json.dumps(failure.to_dict()).encode()
+        headers = [(b"content-type", b"application/json"), *failure.headers()]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self({"type": "http.response.start", "status": failure.status, "headers": headers})
+        await self({"type": "http.response.body", "body": body})
+
+
+async def _body(scope: Message, receive: Receive, most: int, context: RequestContext) -> Receive:
+    """Read the body, and return what replays it."""
+    length = _header(scope, "Content-Length")
+    if length.isdecimal() and int(length) > most:
+        raise _too_large(most)
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        async with asyncio.timeout(context.left_s):
+            message = await receive()
+        if message["type"] != "http.request":
+            raise HttpError(400, "incomplete", "the connection ended before the body did")
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > most:
+            raise _too_large(most)
+    messages = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, "too_large", f"the body has more than {most:,} bytes, the limit")
+
+
+def _check_local(scope: Message) -> None:
+    """Raise unless a request without a key is from this machine and for it.
+
+    Names are checked against pages on the web: those whose own name leads here, and those that send
+    requests here.
+    """
+    host = (scope.get("client") or ("",))[0]
+    try:
+        is_local = ip_address(host).is_loopback
+    except ValueError:
+        is_local = False
+    origin = _header(scope, "Origin").removeprefix("http://")
+    names = (_header(scope, "Host"), *([origin] if origin else []))
+    if not is_local or not all(map(_LOOPBACK.fullmatch, names)):
+        raise HttpError(403, "not_local", "without API keys only this machine is answered")
+
+
+def _header(scope: Message, name: str) -> str:
+    wanted = name.lower().encode()
+    values = [value for key, value in scope["headers"] if key.lower() == wanted]
+    return values[0].decode("latin-1") if values else ""
+
+
+def _record(
+    scope: Message, response: _Response, context: RequestContext | None, took_ms: float
+) -> None:
+    """Log a request: the pattern of its path, and nothing that is in it."""
+    route = scope.get("route")
+    facts: dict[str, object] = {
+        "method": scope["method"],
+        "route": getattr(route, "path", "-"),
+        "status": response.status,
+        "ms": round(took_ms, 1),
+    }
+    if context is not None:
+        facts |= {"key": context.caller.name, "request_id": context.request_id, **context.notes}
+    if response.error is not None:
+        facts["error"] = type(response.error).__name__
+        facts["at"] = raised_at(response.error)
+    level = logging.ERROR if response.status >= 500 else logging.INFO  # noqa: PLR2004 - HTTP
+    log.log(level, "request", extra={"facts": facts})

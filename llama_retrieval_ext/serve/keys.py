@@ -1,0 +1,255 @@
+"""`ApiKeys`: which key may see and do what."""
+
+import hmac
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar
+
+import yaml
+
+from llama_retrieval_ext.checks import nearest
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.query import Scope, check_scope
+
+T = TypeVar("T")
+
+_ENV: Final = "env:"
+_FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
+# Keys are secrets made by machines; what a person would type is guessed within hours.
+_LEAST_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, as far as the server is concerned.
+
+    Attributes:
+        name: Of its key; it is what logs say.
+        scope: What it may see; None for everything.
+        may_write: Whether it may add and delete documents.
+    """
+
+    name: str
+    scope: Scope | None
+    may_write: bool
+
+    def bounded(self, requested: Scope | None) -> Scope | None:
+        """Return the scope of a request: the caller's own, narrowed by what the request names.
+
+        Args:
+            requested: The scope that the request names; None if it names none.
+
+        Raises:
+            ScopeError: They have nothing in common.
+        """
+        return requested if self.scope is None else self.scope.narrowed(requested)
+
+    def reaches(self, scope: Scope | None) -> bool:
+        """Return whether the caller may see all of a scope; None is everything."""
+        if self.scope is None or scope is None:
+            return self.scope is None
+        try:
+            common = self.scope.narrowed(scope)
+        except ScopeError:
+            return False
+        same_kbs = set(common.kb_ids) == set(scope.kb_ids)
+        return same_kbs and common.tenant_id == scope.tenant_id
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key of the server, known by its digest.
+
+    Args:
+        caller: Who has it.
+        digest: The SHA-256 of the key, 32 bytes.
+    """
+
+    caller: Caller
+    digest: bytes = field(repr=False)
+
+
+class ApiKeys:
+    """The keys that a server accepts, and the scope of each.
+
+    A file of keys is YAML or JSON: a list of keys under ``keys``. Each has a ``name``; its secret
+    as ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
+    ``key`` itself; its scope as ``tenant_id`` and ``kb_ids``, or ``everything: true``; and
+    ``write: true`` if it may add and delete documents.
+
+    Args:
+        keys: The keys.
+
+    Raises:
+        ConfigurationError: There are none, or two are alike.
+
+    Examples:
+        >>> keys = ApiKeys.parse('''
+        ... keys:
+        ...   - {name: acme-web, key: correct-horse-battery, tenant_id: acme}
+        ... ''')
+        >>> keys.caller("correct-horse-battery")
+        Caller(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
+        >>> keys.caller("correct-horse-staple") is None
+        True
+
+    """
+
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
+        if not keys:
+            raise ConfigurationError("a server with keys needs at least one; for none pass None")
+        for what, values in (
+            ("name", [each.caller.name for each in keys]),
+            ("secret", [each.digest for each in keys]),
+        ):
+            if len(set(values)) < len(values):
+                raise ConfigurationError(f"two keys have the same {what}; each needs its own")
+        self._keys = tuple(keys)
+
+    @classmethod
+    def load(cls, source: str | Path) -> "ApiKeys":
+        """Read keys from a file, or from an environment variable.
+
+        Args:
+            source: The path of a file, or ``env:NAME`` for a variable that has the text of one.
+
+        Raises:
+            ConfigurationError: There is no such file or variable, or it has no valid keys.
+        """
+        text = str(source)
+        if text.startswith(_ENV):
+            return cls.parse(_variable(text.removeprefix(_ENV)), where=text)
+        try:
+            content = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the keys in {text} cannot be read: {error}") from error
+        return cls.parse(content, where=text)
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "keys") -> "ApiKeys":
+        """Return the keys that a text in YAML or JSON defines.
+
+        Args:
+            text: See the class.
+            where: What errors call it.
+
+        Raises:
+            ConfigurationError: It has no valid keys. No error has a secret in it.
+        """
+        try:
+            content = yaml.safe_load(text)
+        except yaml.YAMLError:  # its message quotes the text, which has secrets
+            raise ConfigurationError(f"{where} is neither YAML nor JSON") from None
+        listed = content.get("keys") if isinstance(content, dict) else None
+        if not isinstance(listed, list) or not listed:
+            raise ConfigurationError(f"{where} needs a list of keys under 'keys:'")
+        return cls([_key(each, f"{where}, key {i}") for i, each in enumerate(listed, start=1)])
+
+    def caller(self, secret: str) -> Caller | None:
+        """Return who has a key; None if nobody has.
+
+        It is compared with every key in constant time, so that the time of an answer tells nothing.
+        """
+        digest = _digest(secret)
+        found = None
+        for each in self._keys:
+            if hmac.compare_digest(each.digest, digest):
+                found = each.caller
+        return found
+
+    def within(self, scope: Scope | None) -> "ApiKeys":
+        """Return the same keys, none of which sees more than a scope.
+
+        Args:
+            scope: The bound; None for none.
+
+        Raises:
+            ScopeError: A key has nothing in common with it.
+        """
+        if scope is None:
+            return self
+        check_scope(scope)
+        return ApiKeys([ApiKey(_narrowed(each.caller, scope), each.digest) for each in self._keys])
+
+    def __iter__(self) -> Iterator[Caller]:
+        return (each.caller for each in self._keys)
+
+    def __repr__(self) -> str:
+        return f"ApiKeys({', '.join(caller.name for caller in self)})"
+
+
+def _narrowed(caller: Caller, scope: Scope) -> Caller:
+    try:
+        return Caller(caller.name, caller.bounded(scope) or scope, caller.may_write)
+    except ScopeError as error:
+        raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
+
+
+def _key(content: object, where: str) -> ApiKey:
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{where} must be a mapping with {', '.join(_FIELDS)}")
+    for name in content:
+        if name not in _FIELDS:
+            near = nearest(str(name), _FIELDS)
+            advice = f"write {near!r}" if near else f"there are {', '.join(_FIELDS)}"
+            raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
+    name = _typed(content.get("name"), str, f"name of {where}")
+    may_write = _typed(content.get("write", False), bool, f"write of {where}")
+    return ApiKey(Caller(name, _scope(content, where), may_write), _secret(content, where))
+
+
+def _scope(content: Mapping[str, object], where: str) -> Scope | None:
+    everything = _typed(content.get("everything", False), bool, f"everything of {where}")
+    tenant_id, kb_ids = content.get("tenant_id"), content.get("kb_ids")
+    if everything != (tenant_id is None and not kb_ids):
+        raise ConfigurationError(
+            f"{where} needs a scope: tenant_id, kb_ids or both, or everything: true"
+        )
+    if everything:
+        return None
+    tenant = None if tenant_id is None else _typed(tenant_id, str, f"tenant_id of {where}")
+    listed = _typed([] if kb_ids is None else kb_ids, list, f"kb_ids of {where}")
+    return Scope(tenant, [_typed(each, str, f"each of kb_ids of {where}") for each in listed])
+
+
+def _typed(value: object, kind: type[T], what: str) -> T:
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}")
+    return value
+
+
+def _secret(content: Mapping[str, object], where: str) -> bytes:
+    key, digest = content.get("key"), content.get("sha256")
+    if (key is None) == (digest is None):
+        raise ConfigurationError(f"{where} needs one of key and sha256")
+    if digest is not None:
+        try:
+            return _whole_digest(bytes.fromhex(str(digest)))
+        except ValueError:
+            raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits") from None
+    secret = _variable(str(key.get("env"))) if isinstance(key, dict) else key
+    if not isinstance(secret, str) or len(secret) < _LEAST_LENGTH:
+        raise ConfigurationError(
+            f"the key of {where} must be a string of at least {_LEAST_LENGTH} characters"
+        )
+    return _digest(secret)
+
+
+def _whole_digest(digest: bytes) -> bytes:
+    if len(digest) != sha256().digest_size:
+        raise ValueError(len(digest))
+    return digest
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigurationError(f"keys refer to the environment variable {name!r}, which is unset")
+    return value

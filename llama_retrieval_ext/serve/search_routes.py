@@ -1,0 +1,170 @@
+"""Routes that search: the answer, the answer as it comes, and why."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final, Literal, TypeVar
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse, StreamingResponse
+from pydantic_core import to_json
+
+from llama_retrieval_ext.display.explanation import explanation_html
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query
+from llama_retrieval_ext.results import SearchResult
+from llama_retrieval_ext.serve.guard import RequestContext
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
+from llama_retrieval_ext.serve.requests import SearchRequest
+from llama_retrieval_ext.serve.service import (
+    Context,
+    QueryScope,
+    Service,
+    as_json,
+    body_scope,
+    json_example,
+)
+from llama_retrieval_ext.stages.selection import Collapse
+
+R = TypeVar("R", bound=SearchResult)
+
+_EXAMPLE: Final = {
+    "query": "How many days of annual leave?",
+    "hits": [
+        {
+            "chunk_id": "5e1c",
+            "text": "Annual leave is 25 days.",
+            "score": 0.0328,
+            "metadata": {"file_path": "handbook.md", "year": 2025},
+            "knowledge_base_id": None,
+            "document_id": "leave",
+            "source": "hybrid",
+            "contributions": [
+                {"leg": "vector", "rank": 1, "score": 0.71, "weight": 0.5, "share": 0.0164}
+            ],
+        }
+    ],
+    "degraded": [],
+}
+_EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: result\ndata: {…}\n\n'
+
+
+def search_router(service: Service) -> APIRouter:
+    """Return the routes over a knowledge base.
+
+    Args:
+        service: What routes share.
+    """
+    router = APIRouter(prefix="/v1", tags=["search"])
+
+    @router.post("/search", responses={200: json_example(_EXAMPLE)})
+    async def search(body: SearchRequest, context: Context) -> Response:
+        """Return the best hits for a query."""
+        retriever, query = _prepare(service, body, context)
+        result = _redacted(await retriever.asearch(query))
+        _note(context, result)
+        return as_json(_answer(result))
+
+    @router.post(
+        "/stream",
+        responses={
+            200: {
+                "description": "Events `partial`, as the legs answer; then `result` or `error`.",
+                "content": {"text/event-stream": {"example": _EVENTS}},
+            }
+        },
+    )
+    async def stream(body: SearchRequest, context: Context) -> Response:
+        """Return the ranking after each leg, as server-sent events, and last the whole answer."""
+        retriever, query = _prepare(service, body, context)
+        return StreamingResponse(_events(retriever, query, context), media_type="text/event-stream")
+
+    @router.post(
+        "/explain",
+        responses={200: {"content": {"application/json": {}, "text/html": {}}}},
+    )
+    async def explain(
+        body: SearchRequest, context: Context, view: Literal["json", "html"] = "json"
+    ) -> Response:
+        """Return the hits with what ran, and why each hit stands where it stands."""
+        retriever, query = _prepare(service, body, context)
+        explanation = _redacted(await retriever.aexplain(query))
+        _note(context, explanation)
+        if view == "html":
+            return HTMLResponse(explanation_html(explanation))
+        return as_json(explanation.to_dict())
+
+    @router.get("/fields", responses={200: json_example({"fields": {"year": {"int": 12}}})})
+    async def fields(context: Context, scope: QueryScope) -> Response:
+        """Return the metadata fields to filter by, with the types of a sample of their values."""
+        found = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
+        hidden = (TENANT_KEY, KB_KEY)
+        return as_json({"fields": {k: v for k, v in found.items() if k not in hidden}})
+
+    return router
+
+
+def _prepare(
+    service: Service, body: SearchRequest, context: RequestContext
+) -> tuple[Retriever, Query]:
+    """The retriever and the query of a request; what is wrong with it is raised here."""
+    if body.top_k > service.limits.max_top_k:
+        message = f"top_k is {body.top_k}; this server gives at most {service.limits.max_top_k}"
+        raise HttpError(422, "too_many", message)
+    query = Query(
+        body.query,
+        filters=None if body.filters is None else body.filters.to_filters(),
+        scope=body_scope(context, body.scope),
+        top_k=body.top_k,
+        timeout_s=context.left_s,
+    )
+    collapse = None if body.per_source is None else Collapse(body.per_source)
+    return service.kb.retriever(body.mode, top_k=body.top_k, collapse=collapse), query
+
+
+def _note(context: RequestContext, result: SearchResult) -> None:
+    """Leave the numbers of a result to the log."""
+    context.notes |= {"hits": len(result.hits), "degraded": len(result.degraded)}
+
+
+def _answer(result: SearchResult) -> dict[str, object]:
+    """The result as JSON; what ran is a matter of ``explain``."""
+    return {name: value for name, value in result.to_dict().items() if name != "trace"}
+
+
+def _redacted(result: R) -> R:
+    """The result with the kinds of errors in place of their messages, which may name servers."""
+    pending = [] if result.trace is None else [result.trace]
+    while pending:
+        step = pending.pop()
+        step.error = step.error and _kind(step.error)
+        pending += step.children
+    return replace(
+        result, degraded=tuple(replace(each, reason=_kind(each.reason)) for each in result.degraded)
+    )
+
+
+def _kind(error: str) -> str:
+    return error.partition(":")[0]
+
+
+async def _events(
+    retriever: Retriever, query: Query, context: RequestContext
+) -> AsyncIterator[bytes]:
+    try:
+        async for result in retriever.astream(query):
+            # Only the whole answer has a trace.
+            if result.trace is None:
+                hits = [hit.to_dict() for hit in result.hits]
+                yield _event("partial", {"query": result.query, "hits": hits})
+            else:
+                _note(context, result)
+                yield _event("result", _answer(_redacted(result)))
+    except Exception as error:  # noqa: BLE001 - the status is sent: the error is an event
+        failure = http_error_of(error)
+        context.notes |= {"stream_status": failure.status, "error": type(error).__name__}
+        yield _event("error", failure.to_dict())
+
+
+def _event(name: str, value: object) -> bytes:
+    data = to_json(value, inf_nan_mode="null", fallback=str)
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

@@ -1,0 +1,112 @@
+"""Runs an application behind uvicorn: where it may listen, how it stops, what it logs."""
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.serve.guard import App, log
+from llama_retrieval_ext.serve.keys import ApiKeys
+
+# How long requests may take to end after the server was told to stop; writes take what they need.
+_GRACE_S: Final = 10
+# Longer than clients and proxies keep idle connections: one that the server ends while a request is
+# on its way looks like a failure.
+_KEEP_ALIVE_S: Final = 75
+
+
+def check_host(host: str, keys: ApiKeys | None) -> None:
+    """Raise unless a server may listen at an address: without keys, only to this machine.
+
+    Raises:
+        ConfigurationError: It may not.
+
+    Examples:
+        >>> check_host("127.0.0.1", None)
+        >>> check_host("0.0.0.0", None)
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: without API keys a server listens to ...
+
+    """
+    if keys is not None or host == "localhost":
+        return
+    try:
+        is_loopback = ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigurationError(
+            f"without API keys a server listens to this machine only, at 127.0.0.1, not {host!r}; "
+            "add keys: --keys FILE or --keys env:NAME"
+        )
+
+
+def run_server(app: App, *, host: str, port: int) -> None:
+    """Serve an application until the process is told to stop; see `serve_http`."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,  # it has paths, which have ids of documents
+        log_config=None,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        server_header=False,
+    )
+    with json_logs(), _exit_on_sigterm():
+        log.info("starting", extra={"facts": {"host": host, "port": port}})
+        try:
+            uvicorn.Server(config).run()
+        finally:
+            log.info("stopped", extra={"facts": {}})
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname, "event": record.getMessage()}
+        return json.dumps({**line, **getattr(record, "facts", {})}, ensure_ascii=False)
+
+
+@contextmanager
+def json_logs() -> Iterator[None]:
+    """Write what the server logs to standard error, one JSON object a line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter())
+    level, propagate = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """End by an exception after uvicorn has stopped: the signal alone would end at once."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        sys.exit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,133 @@
+"""`Service`: the knowledge base that routes share, with its limits and pending writes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, Query, Request, Response
+from pydantic_core import to_json
+
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
+from llama_retrieval_ext.serve.http_errors import HttpError
+from llama_retrieval_ext.serve.requests import RequestedScope
+
+T = TypeVar("T")
+
+# Seconds for which an answer of the store counts: anybody may ask whether the server is ready.
+_READY_S: Final = 1.0
+_READY_TIMEOUT_S: Final = 5.0
+# Writes have threads of their own: reads need not wait for them.
+_WRITERS: Final = 4
+
+
+@dataclass(slots=True)
+class Service:
+    """What the routes of a server share.
+
+    Args:
+        kb: What is served; its owner closes it.
+        limits: What is bounded.
+    """
+
+    kb: KnowledgeBase
+    limits: ServeLimits
+    _writers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
+    )
+    _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: what each returns
+    _is_stopping: bool = False
+    _ready: tuple[float, bool] = (0.0, False)
+
+    async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
+        """Return what a function reads, in a thread and within the deadline."""
+        return await asyncio.wait_for(asyncio.to_thread(function), context.left_s)
+
+    async def write(self, context: RequestContext, function: Callable[[], T]) -> T:
+        """Return the result of a write in a thread, which goes on when nobody waits any more.
+
+        Raises:
+            HttpError: The key may only read, the server is stopping, or the deadline ran out.
+        """
+        if not context.caller.may_write:
+            raise HttpError(403, "read_only", "this API key may only read")
+        if self._is_stopping:
+            raise HttpError(503, "unavailable", "the server is stopping")
+        task = asyncio.get_running_loop().run_in_executor(self._writers, function)
+        self._writes.add(task)
+        task.add_done_callback(self._written)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), context.left_s)
+        except TimeoutError as error:
+            if task.done():  # an error of the write itself
+                raise
+            message = "the deadline ran out; the write goes on"
+            raise HttpError(504, "deadline_exceeded", message) from error
+
+    def _written(self, task: asyncio.Future[Any]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled():
+            task.exception()  # asyncio would log one that nobody took, with its content
+
+    async def stop(self) -> None:
+        """Take no more writes, and wait for those that run."""
+        self._is_stopping = True
+        if self._writes:
+            await asyncio.wait(self._writes)
+        self._writers.shutdown()
+
+    async def is_ready(self) -> bool:
+        """Return whether the store answers, and the server is not stopping."""
+        if self._is_stopping:
+            return False
+        since, ready = self._ready
+        if time.monotonic() - since > _READY_S or not since:
+            try:
+                await asyncio.wait_for(asyncio.to_thread(self.kb.info), _READY_TIMEOUT_S)
+                ready = True
+            except Exception:  # noqa: BLE001 - whatever it is, it is not ready
+                ready = False
+            self._ready = (time.monotonic(), ready)
+        return ready
+
+
+def as_json(value: object, *, status: int = 200) -> Response:
+    """Return a value as a JSON response; NaN, which JSON has not, becomes null."""
+    body = to_json(value, inf_nan_mode="null", fallback=str)
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def json_example(example: object) -> dict[str, object]:
+    """Return the documentation of a JSON response by an example of it."""
+    return {"content": {"application/json": {"example": example}}}
+
+
+def _context(request: Request) -> RequestContext:
+    context = getattr(request.state, CONTEXT, None)
+    if not isinstance(context, RequestContext):  # the guard is not there: answer nothing
+        raise HttpError(401, "missing_key", "this request was not authenticated")
+    return context
+
+
+Context = Annotated[RequestContext, Depends(_context)]
+
+
+def _scope_of_query(
+    context: Context,
+    tenant_id: Annotated[str | None, Query(description="Narrows the scope of the key.")] = None,
+    kb_id: Annotated[list[str] | None, Query(description="Likewise; may be repeated.")] = None,
+) -> Scope | None:
+    requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id or [])
+    return context.caller.bounded(requested.to_scope())
+
+
+QueryScope = Annotated[Scope | None, Depends(_scope_of_query)]
+
+
+def body_scope(context: RequestContext, requested: RequestedScope | None) -> Scope | None:
+    """Return the scope of a request whose body may name a narrower one."""
+    return context.caller.bounded(None if requested is None else requested.to_scope())

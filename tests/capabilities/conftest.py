@@ -1,0 +1,48 @@
+"""A knowledge base with two tenants, and one on each engine for memories."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core import Document
+
+from llama_retrieval_ext.capabilities.memory_storage import memory_filters
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.ingest.conftest import elasticsearch_url, engine, fast_disk, milvus_url, url
+
+__all__ = ["elasticsearch_url", "engine", "fast_disk", "milvus_url", "url"]
+
+ACME, BETA = Scope("acme"), Scope("beta")
+LEAVE = "Annual leave is 25 days a year. Unused leave expires in March."
+DOCUMENTS = {
+    "leave": (LEAVE, {"title": "Leave", "year": 2025, "kind": "rule"}),
+    "sick": ("Sick leave: send a note on the third day.", {"year": 2024, "kind": "rule"}),
+    "travel": ("Travel is booked by the office in Berlin.", {"year": 2025, "kind": "guide"}),
+}
+
+
+@pytest.fixture(scope="session")
+def kb() -> Iterator[KnowledgeBase]:
+    """Acme's documents, and for beta ones that say the same in other figures, and a secret."""
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as opened:
+        for scope, days in ((ACME, "25"), (BETA, "44")):
+            documents = [
+                Document(
+                    id_=f"{scope.tenant_id}-{name}",
+                    text=f"{text.replace('25', days)} ({scope.tenant_id})",
+                    metadata=metadata,
+                )
+                for name, (text, metadata) in DOCUMENTS.items()
+            ]
+            opened.add(documents, scope=scope, show_progress=False).raise_for_failures()
+        secret = Document(text="x", metadata={"year": 1999, "secret": "merger"})
+        opened.add([secret], scope=BETA, show_progress=False)
+        yield opened
+
+
+@pytest.fixture
+def forgetful_kb(kb: KnowledgeBase) -> Iterator[KnowledgeBase]:
+    """The same, without memories when a test begins."""
+    yield kb
+    kb.delete_where(memory_filters())

@@ -1,0 +1,85 @@
+"""The cascade of rules, embedding and LLM, and what it feeds."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from llama_index.core.tools import ToolMetadata
+
+from llama_retrieval_ext.capabilities import Intent, IntentRecognizer
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
+from llama_retrieval_ext.retrievers.intent_profile import IntentProfile
+from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
+
+INTENTS = {
+    "report": Intent("writing a weekly report", ("summarise my week", "what did I do")),
+    "search": Intent("finding a document", ("find the file about pumps",)),
+}
+RULES = RuleSelector([RouteRule("report", any_of=["weekly report"], confidence=0.95)])
+
+
+def recognizer(*answers: object, **options: object) -> IntentRecognizer:
+    llm = ScriptedLLM(answers)  # type: ignore[arg-type]
+    return IntentRecognizer(
+        INTENTS,
+        rules=RULES,
+        embed_model=FakeEmbedding(),
+        llm=llm,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "answers", "name", "step"),
+    [
+        ("My weekly report please", [], "report", "rules"),
+        ("find the file about pumps", [], "search", "embedding"),
+        ("gimme doc 17", ["<think>1?</think>2"], "search", "llm"),
+        ("hello", ["none"], "general", "none"),
+    ],
+)
+def test_each_step_is_asked_only_where_those_before_are_not_sure(
+    query: str, answers: list[str], name: str, step: str
+) -> None:
+    found = recognizer(*answers).recognize(query)
+    assert (found.name, found.step) == (name, step)
+    assert (found.confidence > 0) == (name != "general")
+    assert found == asyncio.run(recognizer(*answers).arecognize(query))
+
+
+def test_an_unsure_answer_counts_where_no_surer_one_comes() -> None:
+    found = recognizer(RuntimeError("503")).recognize("what did we find")
+    assert found.step == "embedding"
+    assert 0 < found.confidence < 0.75
+    assert "503" in found.degraded[0]
+
+
+def test_it_feeds_adaptive_retrieval() -> None:
+    profiles = {"report": IntentProfile("reports", refine=(Top(1),)), "search": IntentProfile("s")}
+    adaptive = IntentAdaptive(profiles, selector=recognizer())
+    rows = [("a", 0.9), ("b", 0.5)]
+    result = (FixedRetriever(rows) >> adaptive).search("My weekly report")
+    assert [hit.node_id for hit in result.hits] == ["a"]
+    assert "rules" in str(result.details["intents"])
+    legs = {"vector": FixedRetriever(rows), "keyword": FixedRetriever(rows)}
+    retriever = IntentAdaptiveRetriever(legs, selector=IntentRecognizer())
+    assert "comparison" in str(retriever.search("Qdrant versus Milvus").details)
+    with pytest.raises(ConfigurationError, match="none of them"):
+        IntentAdaptive({"other": IntentProfile("other")}, selector=recognizer())
+
+
+def test_it_is_a_llama_index_selector() -> None:
+    tools = [ToolMetadata(name=name, description=name) for name in ("search", "report")]
+    selector = recognizer().as_llama_index_selector()
+    assert selector.select(tools, "My weekly report").ind == 1
+    assert asyncio.run(selector.aselect(tools, "find the file about pumps")).ind == 0
+
+
+def test_bad_arguments_are_refused() -> None:
+    cases: list[dict[str, Any]] = [{"intents": {}}, {"intents": {"a": ""}}, {"min_confidence": 0}]
+    for wrong in cases:
+        with pytest.raises(ConfigurationError):
+            IntentRecognizer(**wrong)

@@ -1,0 +1,58 @@
+"""Capabilities with a real client of LlamaIndex's, over HTTP, and a server that misbehaves."""
+
+import asyncio
+
+import pytest
+from llama_index.llms.openai_like import OpenAILike
+
+from llama_retrieval_ext.capabilities import CapabilityFactory
+from llama_retrieval_ext.errors import GenerationError
+from llama_retrieval_ext.ingest import KnowledgeBase
+from tests.capabilities.conftest import ACME
+from tests.servers.openai import Failure, FakeOpenAI, Never, Reply
+
+pytestmark = pytest.mark.slow
+
+SAID = "<think>25 or 44?</think>Annual leave is 25 days [1]."
+FOUND = '```json\n{"findings": [{"metric": "rules", "text": "Leave.", "sources": [1]}]}\n```'
+
+
+def test_each_capability_over_http(kb: KnowledgeBase) -> None:
+    drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
+    merged = '{"memory": "Likes red and blue pumps."}'
+    replies: list[Reply] = [SAID, SAID, SAID, "Cheers.", FOUND, drawn, merged, "2"]
+    with FakeOpenAI(replies) as server:
+        factory = CapabilityFactory.of(kb, llm=client(server))
+        rag = factory.create_rag_generator()
+        assert rag.generate("How much leave?", scope=ACME).is_supported
+        assert asyncio.run(rag.agenerate("How much leave?", scope=ACME)).is_supported
+        style = factory.create_style_generator()
+        *_, last = rag.stream("How much leave?", scope=ACME)
+        assert last.text == "Annual leave is 25 days [1]."
+        assert style.generate("Say hello", scope=ACME, temperature=0.9).text == "Cheers."
+        analysis = factory.create_data_analyzer().analyze(["Leave is granted"], ["rules"])
+        assert analysis.metrics["rules"][0].sources == ["documents-1"]
+        report = factory.create_insight_generator().generate(analysis)
+        assert report.insights[0].evidence == ["documents-1"]
+        memories = factory.create_memory_manager(scope=ACME)
+        for text in ("likes red pumps", "likes blue pumps"):
+            memories.remember(text)
+        assert len(memories.consolidate(similarity=0.6).merged) == 1
+        memories.forget_faded(below=2)
+        assert factory.create_intent_recognizer().recognize("gimme 17").step == "llm"
+
+
+@pytest.mark.parametrize("reply", [Failure(500), "", Never()], ids=str)
+def test_a_server_that_fails_is_a_clear_error(kb: KnowledgeBase, reply: Reply) -> None:
+    with FakeOpenAI([reply]) as server:
+        factory = CapabilityFactory.of(kb, llm=client(server))
+        with pytest.raises(GenerationError, match="rag: the LLM"):
+            factory.create_rag_generator(timeout_s=5 if reply == "" else 0.5).generate(
+                "How much leave?", scope=ACME
+            )
+
+
+def client(server: FakeOpenAI) -> OpenAILike:
+    return OpenAILike(
+        model="tiny", api_base=server.url, api_key="none", is_chat_model=True, max_retries=0
+    )

@@ -1,0 +1,74 @@
+"""A retriever as a tool: what the model learns, and what it cannot do."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.utils import get_tokenizer
+
+from llama_retrieval_ext.errors import ScopeError, ScopeRequiredError
+from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.testing import FakeEmbedding
+from tests.capabilities.conftest import ACME, BETA
+
+
+def test_the_model_learns_fields_and_values_of_the_scope(kb: KnowledgeBase) -> None:
+    tool = kb.retriever().as_tool("handbook", "Rules of the company", scope=ACME)
+    assert tool.metadata.description == (
+        "Rules of the company\n"
+        "Fields to filter by: kind (guide, rule); title (Leave); year (2024, 2025)."
+    )
+    assert set(tool.metadata.get_parameters_dict()["properties"]) == {"query", "filters", "top_k"}
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_filters_narrow_and_never_widen(kb: KnowledgeBase, way: str) -> None:
+    tool = kb.retriever().as_tool("handbook", "Rules", scope=ACME)
+
+    def called(**arguments: Any) -> str:
+        if way == "sync":
+            return str(tool.call(**arguments).content)
+        return str(asyncio.run(tool.acall(**arguments)).content)
+
+    everything = called(query="leave travel", top_k=10)
+    assert "(acme)" in everything
+    assert "beta" not in everything
+    rules = called(query="leave", filters=[{"key": "year", "operator": ">", "value": 2024}])
+    assert "25 days" in rules
+    assert "third day" not in rules
+    widened = called(query="leave", filters=[{"key": "tenant_id", "value": "beta"}])
+    assert widened.startswith("Nothing was found")
+    assert "year (2024, 2025)" in widened
+    either = [{"key": "tenant_id", "operator": "in", "value": ["acme", "beta"]}]
+    assert "beta" not in called(query="leave", filters=either)
+
+
+def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
+    tool = kb.retriever().as_tool("handbook", "Rules", scope=ACME)
+    bad = [{"key": "year", "operator": ">", "value": "soon"}]
+    assert str(tool.call(query="leave", filters=bad).content).startswith("Error: ")
+    worse = [{"field": "year"}]
+    assert "Fields to filter by" in str(tool.call(query="leave", filters=worse).content)
+
+
+def test_an_answer_fits_its_token_budget() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        kb.add([Document(text="leave and days " * 300) for _ in range(5)], show_progress=False)
+        tool = kb.retriever(top_k=5).as_tool("handbook", "Rules", max_tokens=300)
+        answer = str(tool.call(query="leave").content)
+    assert 200 < len(get_tokenizer()(answer)) <= 300
+
+
+def test_the_scope_is_bound_by_the_application(kb: KnowledgeBase) -> None:
+    bound = kb.retriever(scope=ACME)
+    assert "beta" not in str(bound.as_tool("a", "b").call(query="leave", top_k=20).content)
+    with pytest.raises(ScopeError):
+        bound.as_tool("a", "b", scope=BETA)
+    with (
+        KnowledgeBase.open(
+            "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
+        ) as strict,
+        pytest.raises(ScopeRequiredError),
+    ):
+        strict.retriever().as_tool("a", "b")

@@ -1,0 +1,44 @@
+"""`llama-retrieval eval`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+
+@pytest.fixture
+def kb(run: Run, handbook: Path, tmp_path: Path) -> str:
+    url = f"embedded:{tmp_path / 'kb'}"
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    return url
+
+
+@pytest.mark.slow
+def test_files_are_named_in_a_csv(run: Run, kb: str, tmp_path: Path) -> None:
+    judged = tmp_path / "judged.csv"
+    judged.write_text("question,file\nannual leave of an employee,leave.md\nlunch,lunch.txt\n")
+    args = ("eval", judged, "--kb", kb, "--measure", "RR", "--folder", tmp_path / "runs")
+    shown = run(*args, "--mode", "keyword", "--mode", "hybrid", "--tune")
+    assert shown.returncode == 0
+    assert "1.0000*" in shown.stdout
+    assert "2 questions (labels), judged by document" in shown.stdout
+    assert "2 labelled questions carry no setting" in shown.stdout
+    as_json = json.loads(run(*args, "--json").stdout)
+    assert [row["retriever"] for row in as_json["results"]] == ["vector", "keyword", "hybrid"]
+    assert as_json["results"][1]["RR"] == 1.0
+    assert (tmp_path / "runs" / "answers.jsonl").read_text().count("\n") == 6
+
+
+@pytest.mark.slow
+def test_without_questions_known_items_are_made_and_said_to_be_synthetic(run: Run, kb: str) -> None:
+    shown = run("eval", "--kb", kb)
+    assert shown.returncode == 0
+    assert "synthetic questions" in shown.stderr
+    assert "(synthetic: known items)" in shown.stdout
+    wrong = run("eval", "--kb", kb, "--measure", "nope")
+    assert wrong.returncode == 1
+    assert "measures are those of ir-measures" in wrong.stderr

@@ -1,0 +1,269 @@
+"""Pipelines as YAML: the identity, advice with lines, secrets, and files that mean harm."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llama_retrieval_ext import MMR, RRF, RuleRerank, Top
+from llama_retrieval_ext.config import (
+    Registry,
+    from_yaml,
+    load_pipeline,
+    pipeline_schema,
+    to_yaml,
+    validate_yaml,
+)
+from llama_retrieval_ext.config.definitions import class_definitions
+from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
+from llama_retrieval_ext.retrievers import RouteRule
+from tests.pipeline import test_expressions as expressions
+
+LIVE_NAMES = (
+    *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
+    *("a", "b", "best"),
+)
+LIVE = {name: vars(expressions)[name] for name in LIVE_NAMES if name in vars(expressions)}
+BOUND = Registry().bind(objects=LIVE)
+
+
+def document(pipeline: str) -> str:
+    return f"version: 1\npipeline: {pipeline}\n"
+
+
+@pytest.mark.parametrize("make", expressions.SAMPLES)
+def test_yaml_and_back_is_the_identity(make: Callable[[], object]) -> None:
+    part = make()
+    text = to_yaml(part, live=LIVE)
+    assert validate_yaml(text, BOUND) == []
+    again = from_yaml(text, BOUND)
+    assert type(again) is type(part)
+    assert repr(again) == repr(part)
+    assert to_yaml(again, live=LIVE) == text
+
+
+names = st.text(min_size=1, max_size=8)
+weights = st.dictionaries(names, st.floats(0, 1e6), max_size=3)
+stages = st.one_of(
+    st.builds(Top, st.integers(1, 10**6)),
+    st.builds(RRF, k=st.floats(0, 1e6), weights=weights),
+    st.builds(MMR, st.floats(0, 1), top_k=st.none() | st.integers(1, 99)),
+    st.builds(lambda key: RuleRerank(title_key=key), names),
+    st.builds(
+        lambda word, context: RouteRule("a", any_of=[word], context=context),
+        names,
+        st.dictionaries(
+            st.sampled_from(["type", "ref", "env", "map", "text", "tuple", "on", "x"]),
+            names | st.sampled_from(["Curve.LINEAR", "Normalisation.RANK", "null", "1", "yes"]),
+            max_size=2,
+        ),
+    ),
+)
+
+
+@given(stages)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_whatever_the_values_yaml_gives_them_back(stage: object) -> None:
+    again = from_yaml(to_yaml(stage), BOUND)
+    assert repr(again) == repr(stage)
+
+
+def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:
+    # No opener of files or sockets, and nothing that calls what a file names.
+    for name, definition in class_definitions().items():
+        assert definition.kind.__module__.startswith(("llama_retrieval_ext.", "llama_index.core."))
+        assert name not in {"KnowledgeBase", "EmbeddedGraph", "EmbeddedVectorStore"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (document("{type: hybird}"), 2, "did you mean 'hybrid'?"),
+        ("version: 1\npipeline:\n  type: hybrid\n  dense_wieght: 1\n", 4, "mean 'dense_weight'?"),
+        (document("{type: dense, top_k: many}"), 2, "must be a valid integer"),
+        (document("{type: dense, top_k: 0}"), 2, "greater than or equal to 1"),
+        ("version: 1\npipeline:\n  type: Top\n  k: 0\n", 3, "whole number of at least 1, got 0"),
+        (document("{type: Top}"), 2, "'Top' needs the field 'k'"),
+        (document("{type: Consensus, at_least: 1, fusion: {type: Top, k: 1}}"), 2, "RRF or"),
+        (document("{type: Dedupe, by: Alike.CONTEXT}"), 2, "'Alike.CONTENT'"),
+        (document("{type: fusion, mode: rff}"), 2, "'rrf' or 'weighted'"),
+        ("version: 2\npipeline: {type: dense}\n", 1, "'version' is 1"),
+        ("version: 1\npipline: {type: dense}\n", 2, "did you mean 'pipeline'?"),
+        ("version: 1\npipeline: [1]\n", 2, "a mapping with 'type'"),
+        (document("{type: dense, top_k: 1, top_k: 2}"), 2, "there twice"),
+        (document("{type: &x dense, top_k: *x}"), 2, "references (& and *)"),
+        (document("!!python/object/apply:os.system ['true']"), 2, "tags (!)"),
+        (document("{type: !!python/name:os.system x}"), 2, "no value"),
+        (document("{type: llama_index.core.VectorStoreIndex}"), 2, "there is no type"),
+        (document("{type: dense, embedding_config: {provider: os.path}}"), 2, "pattern"),
+        (
+            document("{type: VectorRetriever, filters: {type: MetadataFilters, filters: [1]}}"),
+            2,
+            "",
+        ),
+        ("", 1, "empty"),
+        ("- a\n- b: [", 3, "no YAML"),
+    ],
+)
+def test_a_problem_is_told_with_its_line_and_what_to_write(
+    text: str, line: int, words: str
+) -> None:
+    found = validate_yaml(text, BOUND)
+    assert any(each.startswith(f"line {line}, column") and words in each for each in found), found
+    with pytest.raises(ConfigFileError, match=rf"p\.yaml, line {line}, "):
+        from_yaml(text, BOUND, file="p.yaml")
+
+
+def test_all_problems_are_told_at_once_in_their_order() -> None:
+    text = (
+        "version: 1\npipeline:\n  type: Pipeline\n  source: {type: dense, tpo_k: 1}\n"
+        "  refines: [{type: Top, k: x}, {type: MMMR}]\n"
+    )
+    found = validate_yaml(text, BOUND)
+    assert [each.split(":")[0] for each in found] == [
+        "line 4, column 25, pipeline.source.tpo_k",
+        "line 5, column 28, pipeline.refines.0.k",
+        "line 5, column 39, pipeline.refines.1.type",
+    ]
+
+
+def test_validation_opens_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "kb"
+    text = document(
+        f"{{type: VectorRetriever, store: 'embedded:{store}', embed_model: {{ref: embed_model}}}}"
+    )
+    assert validate_yaml(text, Registry()) == []
+    assert not store.exists()
+
+
+def test_a_secret_must_not_stand_in_a_file_and_is_not_repeated() -> None:
+    written = document("{type: dense, embedding_config: {provider: openai, api_key: sk-12345}}")
+    (problem,) = validate_yaml(written, BOUND)
+    assert "write api_key: {env: NAME}" in problem
+    assert "sk-12345" not in problem
+
+
+def test_what_is_no_data_needs_a_name_and_a_cycle_ends() -> None:
+    with pytest.raises(ConfigurationError, match=r"'embed_model' of MMR contains .*live="):
+        to_yaml(MMR(embed_model=expressions.MODEL))
+    nested: dict[str, Any] = {}
+    nested["again"] = nested
+    with pytest.raises(ConfigurationError, match="contains itself"):
+        to_yaml(RouteRule("a", any_of=["x"], context=nested))
+    with pytest.raises(ConfigFileError, match="nothing is bound as 'models'; there is"):
+        from_yaml(document("{type: EmbeddingRerank, embed_model: {ref: models}}"), BOUND)
+
+
+def test_the_schema_knows_every_type_and_accepts_what_is_written() -> None:
+    schema: dict[str, Any] = pipeline_schema(BOUND)
+    json.dumps(schema)
+    assert {*BOUND.names, *class_definitions(), "basic", "auto"} <= set(schema["$defs"])
+    hybrid = schema["$defs"]["hybrid"]
+    assert hybrid["properties"]["dense_weight"]["default"] == 0.7
+    assert hybrid["additionalProperties"] is False
+    references = set(_references(schema))
+    assert references <= {f"#/$defs/{name}" for name in schema["$defs"]}
+
+
+def _references(schema: object) -> list[str]:
+    if isinstance(schema, list):
+        return [ref for each in schema for ref in _references(each)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
+    return own + [ref for each in schema.values() for ref in _references(each)]
+
+
+def test_a_file_is_loaded_only_if_it_describes_a_retriever(
+    tmp_path: Path, registry: Registry
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(document("{type: bm25, top_k: 2}"))
+    assert len(load_pipeline(file, registry).retrieve("leave")) == 2
+    file.write_text(document("{type: Top, k: 2}"))
+    with pytest.raises(ConfigFileError, match="a retriever is needed"):
+        load_pipeline(file, registry)
+    with pytest.raises(ConfigFileError, match="cannot be read"):
+        load_pipeline(tmp_path / "none.yaml", registry)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigFileError, match="cannot be read"):
+        load_pipeline(file, registry)
+
+
+def test_bombs_are_refused_at_once() -> None:
+    laughs = "a: &a [x, x]\n" + "\n".join(f"b{n}: &b{n} [*a, *a]" for n in range(50))
+    began = time.monotonic()
+    for text in (
+        laughs,
+        "[" * 100_000,
+        document("{" * 5_000),
+        "a: " * 60_000,
+        "- " * 100_000,
+        "x" * 10**7,
+        document("[" + "{type: Top, k: 1}," * 3_000 + "]"),
+        document(f"{{type: Top, k: {'9' * 5_000}}}"),
+        document("{type: RouteRule, route: a, pattern: '" + "(" * 9_000 + "'}"),
+        document("{type: RouteRule, route: a, pattern: '(?P<a>'}"),
+    ):
+        assert validate_yaml(text, BOUND), text[:60]
+    assert time.monotonic() - began < 20
+
+
+keys = st.sampled_from(
+    [*list(class_definitions())[:30], *BOUND.names, "type", "ref", "env", "map", "k", "stages"]
+)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | keys
+trees = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=4) | keys, inner, max_size=4)
+        | st.builds(
+            lambda name, fields: {"type": name, **fields},
+            st.sampled_from([*class_definitions(), *BOUND.names]),
+            st.dictionaries(
+                st.sampled_from(["k", "store", "top_k", "weights", "retrievers", "fusion", "name"]),
+                inner,
+                max_size=3,
+            ),
+        )
+    ),
+    max_leaves=12,
+)
+FUZZ = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+@given(trees)
+@FUZZ
+def test_any_document_is_valid_or_has_problems_with_lines(tree: object) -> None:
+    text = yaml.safe_dump({"version": 1, "pipeline": tree}, allow_unicode=True)
+    assert all(each.startswith("line ") for each in validate_yaml(text, BOUND))
+
+
+@given(st.text(alphabet="ab:-[]{}&*!|>'\"#%@\n \t\0?,\\1.~é", max_size=80))
+@FUZZ
+def test_any_text_is_valid_or_has_problems_with_lines(text: str) -> None:
+    found = validate_yaml(f"version: 1\npipeline: {text}", BOUND)
+    assert all(each.startswith("line ") for each in found)
+
+
+@given(trees)
+@FUZZ
+def test_any_document_builds_or_is_a_configuration_error(tree: object) -> None:
+    if "store" in repr(tree) or "rules" in repr(tree):  # these open what they name
+        return
+    text = yaml.safe_dump({"version": 1, "pipeline": tree}, allow_unicode=True)
+    with suppress(ConfigFileError):
+        from_yaml(text, BOUND)

@@ -1,0 +1,169 @@
+"""Presets: their stages, what they choose, and what they say when a part is missing."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+
+from llama_retrieval_ext import MMR, KnowledgeBase, RetrievalPipeline, Scope
+from llama_retrieval_ext.config.presets import PRESETS, PresetParts, build_preset
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.retrievers import GraphRetriever
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+
+TEXTS = [
+    *("Night Train was directed by Anne Lister.", "Anne Lister was born in York."),
+    *("York has a minster.", "The code E1205 is a paper jam.", "A paper jam stops the printer."),
+]
+VECTOR = FakeRetriever([("a", 0.9, "sick leave"), ("b", 0.8, "annual leave"), ("c", 0.1, "lunch")])
+WORDS = FakeRetriever([("b", 7.0, "annual leave"), ("d", 2.0, "annual report")])
+LINKS = FakeRetriever([("e", 0.5, "the annual fair"), ("b", 0.4, "annual leave")])
+
+
+class Backwards(BaseNodePostprocessor):
+    """Reverses the order, or fails."""
+
+    fails: bool = False
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        del query_bundle
+        if self.fails:
+            raise ConnectionError("down")
+        return nodes[::-1]
+
+
+@pytest.fixture(scope="module")
+def kb() -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open(
+        "embedded::memory:", embed_model=FakeEmbedding(), graph="graph::memory:"
+    ) as opened:
+        documents = [Document(text=text, id_=str(n)) for n, text in enumerate(TEXTS)]
+        opened.add(documents, scope=Scope("acme"), show_progress=False)
+        yield opened
+
+
+def ids(pipeline: RetrievalPipeline, query: str = "annual leave") -> list[str]:
+    return [hit.node_id for hit in pipeline.retrieve(query)]
+
+
+def test_stages_by_preset() -> None:
+    parts = PresetParts(
+        vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding(), llm=ScriptedLLM([])
+    )
+    made = {name: build_preset(name, parts) for name in PRESETS}
+    assert {name: (each.name, len(each.stages)) for name, each in made.items()} == {
+        "basic": ("basic", 2),
+        "advanced": ("advanced", 3),
+        "semantic": ("semantic", 4),
+        "auto": ("advanced", 3),
+    }
+    assert made["auto"].description == "auto chose 'advanced': there is a graph"
+    assert build_preset("auto", PresetParts(vector=VECTOR)).name == "basic"
+    assert ids(made["basic"])[0] == "b"
+    assert set(ids(made["advanced"])) == {"a", "b", "c", "d", "e"}
+    assert ids(made["advanced"])[0] == "b"
+
+
+def test_what_is_told_when_something_is_missing_or_unknown() -> None:
+    alone = PresetParts(vector=VECTOR)
+    for name, parts, options, words in (
+        ("basics", alone, {}, r"did you mean 'basic'\? There are 'basic', 'advanced', 'semantic'"),
+        ("basic", PresetParts(), {}, "needs vector, which is missing; there is nothing"),
+        ("advanced", alone, {}, "needs graph or keyword, which is missing; there is vector"),
+        ("advanced", PresetParts(graph=LINKS), {}, "needs vector, which is missing"),
+        ("semantic", alone, {"intent_by_llm": True}, "needs the part 'llm'"),
+        ("semantic", alone, {"lambda": 0.5}, "Did you mean 'lambda_param'"),
+        ("semantic", alone, {"lambda_param": 1.5}, "lambda"),
+        ("basic", alone, {"lambda_param": 0.5}, "it is one of 'semantic', 'auto'"),
+        ("basic", alone, {"top_k": 0}, "at least 1"),
+        ("advanced", PresetParts(vector=VECTOR, keyword=WORDS), {"max_hops": 1}, "part 'graph'"),
+        ("advanced", PresetParts(vector=VECTOR, graph=LINKS), {"max_hops": 1}, "GraphRetriever"),
+        (
+            "advanced",
+            PresetParts(vector=VECTOR, graph=LINKS),
+            {"vector_weight": -1.0},
+            "vector_weight must be a number of at least 0",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            build_preset(name, parts, **options)
+    assert issubclass(ConfigurationError, ValueError)
+
+
+def test_weights_and_diversity_are_what_options_say() -> None:
+    parts = PresetParts(vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding())
+    (_, fusion, _) = build_preset("advanced", parts, graph_weight=0.9).stages
+    assert vars_of(fusion)["weights"] == {"vector": 0.6, "keyword": 0.3, "graph": 0.9}
+    (*_, last) = build_preset("semantic", parts, lambda_param=0.2).stages
+    assert isinstance(last, MMR)
+    assert last.lambda_mult == 0.2
+
+
+def vars_of(stage: object) -> dict[str, object]:
+    return {name: getattr(stage, name) for name in ("weights",)}
+
+
+def test_a_reranker_takes_the_place_of_rules_and_may_fail() -> None:
+    reversed_ = build_preset("basic", PresetParts(vector=VECTOR, reranker=Backwards()))
+    assert ids(reversed_) == ["c", "b", "a"]
+    failing = build_preset("basic", PresetParts(vector=VECTOR, reranker=Backwards(fails=True)))
+    result = failing.search("annual leave")
+    assert [hit.node_id for hit in result] == ["a", "b", "c"]
+    assert "down" in result.degraded[0].reason
+
+
+def test_the_llm_is_asked_only_where_it_is_said_and_no_rule_knows() -> None:
+    llm = ScriptedLLM(["1"] * 9)
+    parts = PresetParts(vector=VECTOR, embed_model=FakeEmbedding(), llm=llm)
+    build_preset("semantic", parts).retrieve("leave for the year")
+    assert len(llm.prompts) == 0
+    by_llm = build_preset("semantic", parts, intent_by_llm=True)
+    by_llm.retrieve('the code "E1205"')
+    assert len(llm.prompts) == 0
+    by_llm.retrieve("leave for the year")
+    assert len(llm.prompts) == 1
+
+
+def test_a_knowledge_base_gives_presets_by_name(kb: KnowledgeBase) -> None:
+    advanced = kb.retriever("advanced", top_k=3)
+    hits = advanced.search("Where was the director of Night Train born?").hits
+    assert len(hits) == 3
+    assert {part.leg for hit in hits for part in hit.contributions} >= {"vector", "graph"}
+    assert kb.retriever("auto").name == "advanced"
+    for name in ("basic", "advanced", "semantic", "auto"):
+        preset = kb.retriever(name)
+        assert repr(preset.retrieve("paper jam")[0].text) in map(repr, TEXTS)
+        assert kb.retriever(name, scope=Scope("globex")).retrieve("paper jam") == []
+        assert preset.for_scope(Scope("globex")).retrieve("paper jam") == []
+    (found,) = kb.retriever("semantic", top_k=1).retrieve("E1205")
+    assert "E1205" in found.node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def test_options_reach_the_graph(kb: KnowledgeBase) -> None:
+    pipeline = kb.retriever("advanced", max_hops=1, enable_multi_hop=False)
+    (walk,) = [
+        leg.retriever
+        for leg in pipeline.stages[0].legs  # type: ignore[attr-defined]  # branches
+        if isinstance(leg.retriever, GraphRetriever)
+    ]
+    assert (walk.max_hops, walk.enable_multi_hop) == (1, False)
+    assert "max_hops=1" in repr(walk)
+    with pytest.raises(ConfigurationError, match="takes no alpha"):
+        kb.retriever("basic", alpha=0.5)
+    with pytest.raises(ConfigurationError, match="did you mean 'advanced'"):
+        kb.retriever("advancd")  # type: ignore[call-overload]  # no kind
+
+
+def test_a_preset_requires_a_scope_where_its_knowledge_base_does() -> None:
+    with KnowledgeBase.open(
+        "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
+    ) as strict:
+        with pytest.raises(ScopeRequiredError):
+            strict.retriever("basic").retrieve("leave")
+        with pytest.raises(ScopeRequiredError):
+            strict.retriever("advanced").retrieve("leave")

@@ -1,0 +1,197 @@
+"""Who gets an answer: 401 without a key that is known, 403 for what the key does not reach."""
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import ApiKeys, create_app, serve_http
+from tests.cases import each_case
+from tests.serve.conftest import KEYS, LOCAL, SECRETS, Connect, bearer, texts
+
+ROUTES = [
+    ("POST", "/v1/search", {"query": "leave"}),
+    ("POST", "/v1/stream", {"query": "leave"}),
+    ("POST", "/v1/explain", {"query": "leave"}),
+    ("POST", "/v1/documents", {"documents": [{"id": "new", "text": "New."}]}),
+    ("GET", "/v1/documents", None),
+    ("GET", "/v1/documents/hr/leave", None),
+    ("DELETE", "/v1/documents/hr/leave", None),
+    ("GET", "/v1/fields", None),
+]
+UNKNOWN = [
+    {},
+    {"Authorization": ""},
+    {"Authorization": "Bearer"},
+    {"Authorization": "Bearer not-a-key-0123456789"},
+    {"Authorization": f"Bearer {SECRETS['acme']}x"},
+    {"Authorization": f"Bearer {SECRETS['acme']} {SECRETS['acme']}"},
+    {"Authorization": f"Basic {SECRETS['acme']}"},
+    {"X-API-Key": SECRETS["acme"]},
+]
+
+
+def naming_globex(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    """The request with another tenant in it."""
+    if body is None:
+        return {"method": method, "url": f"{path}?tenant_id=globex"}
+    return {"method": method, "url": path, "json": {**body, "scope": {"tenant_id": "globex"}}}
+
+
+def test_each_route_refuses_a_key_that_is_missing_or_wrong(connect: Connect) -> None:
+    client = connect()
+    for method, path, body in [*ROUTES, ("GET", "/nowhere", None), ("GET", "/docs", None)]:
+        for headers in UNKNOWN:
+            client.headers.pop("Authorization", None)
+            answer = client.request(method, path, json=body, headers=headers)
+            assert answer.status_code == 401, (method, path, headers)
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert answer.json()["error"]["type"] in {"missing_key", "wrong_key"}
+
+
+@each_case("route", ROUTES)
+def test_each_route_refuses_a_key_of_another_tenant(
+    connect: Connect, kb: KnowledgeBase, route: tuple[str, str, dict[str, Any] | None]
+) -> None:
+    answer = connect("acme").request(**naming_globex(*route))
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "out_of_scope")
+    assert "globex" not in answer.text
+    assert len(kb.documents(scope=Scope("globex"))) == 2
+
+
+def test_a_key_sees_its_scope_and_what_it_names_within_it(connect: Connect) -> None:
+    client = connect()
+    acme = [f"Annual leave at acme in {kb_id} is 25 days." for kb_id in ("hr", "it")]
+    globex = [f"Annual leave at globex in {kb_id} is 25 days." for kb_id in ("hr", "it")]
+    for name, requested, expected in (
+        ("acme", {}, acme),
+        ("acme", {"tenant_id": "acme", "kb_ids": ["it"]}, acme[1:]),
+        ("acme-hr", {}, acme[:1]),
+        ("acme-hr", {"kb_ids": ["hr", "it"]}, acme[:1]),
+        ("globex", {}, globex),
+        ("root", {"tenant_id": "globex"}, globex),
+    ):
+        body = {"query": "annual leave", "scope": requested}
+        for mode in ("hybrid", "vector", "keyword"):
+            answer = client.post("/v1/search", json={**body, "mode": mode}, headers=bearer(name))
+            assert texts(answer) == expected, (name, requested, mode)
+    refused = {"query": "leave", "scope": {"kb_ids": ["it"]}}
+    assert client.post("/v1/search", json=refused, headers=bearer("acme-hr")).status_code == 403
+    # The knowledge base requires a scope, and this key has none.
+    unbounded = client.post("/v1/search", json={"query": "leave"}, headers=bearer("root"))
+    assert (unbounded.status_code, unbounded.json()["error"]["type"]) == (403, "scope_required")
+
+
+def test_filters_and_metadata_do_not_lead_out_of_the_scope(connect: Connect) -> None:
+    client = connect()
+    lure = {"key": "tenant_id", "value": "globex"}
+    for filters in (
+        {"filters": [lure]},
+        {"filters": [lure, {"key": "tenant_id", "value": "acme"}], "condition": "or"},
+        {"filters": [{"filters": [{**lure, "value": "acme"}], "condition": "not"}]},
+    ):
+        answer = client.post("/v1/search", json={"query": "leave", "filters": filters})
+        assert not any("globex" in text for text in texts(answer))
+    for key in ("tenant_id", "kb_id"):
+        document = {"id": "lure", "text": "Lure.", "metadata": {key: "globex"}}
+        assert client.post("/v1/documents", json={"documents": [document]}).status_code == 422
+
+
+def test_a_key_that_may_only_read_writes_nothing(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect("reader")
+    for method, path, body in ROUTES:
+        status = client.request(method, path, json=body).status_code
+        writes = method == "DELETE" or (method, path) == ("POST", "/v1/documents")
+        assert status == (403 if writes else 200), (method, path)
+    assert len(kb.documents(scope=Scope("acme"))) == 2
+
+
+def test_a_scope_of_the_server_bounds_each_key(connect: Connect, kb: KnowledgeBase) -> None:
+    keys = ApiKeys.parse(
+        f"keys: [{{name: acme, key: {SECRETS['acme']}, tenant_id: acme}},"
+        f" {{name: root, key: {SECRETS['root']}, everything: true}}]"
+    )
+    client = connect("root", keys=keys, scope=Scope(kb_ids=["hr"]))
+    assert texts(client.post("/v1/search", json={"query": "leave"})) == [
+        f"Annual leave at {tenant} in hr is 25 days." for tenant in ("acme", "globex")
+    ]
+    with pytest.raises(ScopeError, match="the key 'acme' cannot be used"):
+        create_app(kb, keys=keys, scope=Scope("globex"))
+
+
+def test_without_keys_only_this_machine_is_answered(kb: KnowledgeBase) -> None:
+    app = create_app(kb, scope=Scope("acme"))
+    local, remote = ("127.0.0.1", 5), ("192.0.2.7", 5)
+    for client, url, headers, status in (
+        (local, LOCAL, {}, 200),
+        (local, "http://localhost", {}, 200),
+        (local, "http://[::1]:8000", {"Origin": "http://[::1]:8000"}, 200),
+        (("::1", 5), LOCAL, {}, 200),
+        (remote, LOCAL, {}, 403),
+        (("", 0), LOCAL, {}, 403),
+        (local, "http://rebound.example:8000", {}, 403),
+        (local, "http://localhost.example", {}, 403),
+        (local, LOCAL, {"Origin": "https://page.example"}, 403),
+        (local, LOCAL, {"Origin": "null"}, 403),
+    ):
+        with TestClient(app, base_url=url, client=client) as opened:
+            for path in ("/v1/documents", "/"):
+                answer = opened.get(path, headers=headers)
+                assert answer.status_code == status, (client, url, headers)
+
+
+@each_case("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
+def test_without_keys_no_other_address_is_listened_at(kb: KnowledgeBase, host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"without API keys .* add keys: --keys FILE"):
+        serve_http(kb, host=host)
+
+
+def test_keys_are_read_from_files_and_the_environment(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(KEYS, encoding="utf-8")
+    monkeypatch.setenv("SERVER_KEYS", KEYS)
+    monkeypatch.setenv("ONE_KEY", SECRETS["acme"])
+    digest = "6d8ddd1f0b9e3ea0a8f6e2d0d6bd1ccdf6a3d5f0a2b6fd8d8d8c9be4e5a0c0de"
+    one = "keys: [{name: a, key: {env: ONE_KEY}, kb_ids: [hr]}]"
+    for keys in (ApiKeys.load(file), ApiKeys.load("env:SERVER_KEYS"), ApiKeys.parse(one)):
+        assert keys.caller(SECRETS["acme"]) is not None
+        assert keys.caller("") is None
+        assert SECRETS["acme"] not in repr(keys)
+    assert ApiKeys.parse(f"keys: [{{name: a, sha256: {digest}, tenant_id: a}}]").caller("a") is None
+
+
+@each_case(
+    ("text", "message"),
+    [
+        ("{", "neither YAML nor JSON"),
+        ("[]", "needs a list of keys"),
+        ("keys: []", "needs a list of keys"),
+        ("keys: [{name: a, key: 0123456789abcdef}]", "needs a scope"),
+        ("keys: [{name: a, key: 0123456789abcdef, everything: true, tenant_id: a}]", "a scope"),
+        ("keys: [{name: a, key: short, tenant_id: a}]", "at least 16 characters"),
+        ("keys: [{name: a, key: {env: NO_SUCH}, tenant_id: a}]", "'NO_SUCH', which is unset"),
+        ("keys: [{name: a, tenant_id: a}]", "one of key and sha256"),
+        ("keys: [{name: a, sha256: ab, tenant_id: a}]", "64 hexadecimal digits"),
+        ("keys: [{name: a, key: 0123456789abcdef, tenant: a}]", "write 'tenant_id'"),
+        ("keys: [{name: a, key: 0123456789abcdef, kb_ids: hr}]", "kb_ids of .* type list"),
+        ("keys: [{key: 0123456789abcdef, tenant_id: a}]", "name of .* type str"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_errors_without_the_secret(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        ApiKeys.parse(text)
+    assert "0123456789abcdef" not in str(raised.value)
+
+
+def test_two_keys_may_not_be_alike() -> None:
+    for second in ("name: a, key: fedcba9876543210", "name: b, key: 0123456789abcdef"):
+        both = (
+            f"keys: [{{name: a, key: 0123456789abcdef, tenant_id: a}}, {{{second}, tenant_id: b}}]"
+        )
+        with pytest.raises(ConfigurationError, match="two keys have the same"):
+            ApiKeys.parse(both)

@@ -1,0 +1,107 @@
+"""The servers as processes: what they refuse, how they stop, and many clients at once."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+
+from llama_retrieval_ext.cli import main
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from tests.serve.load import load
+from tests.serve.running import command, fill, keys_of, secret_of, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+TENANTS = [f"tenant{n}" for n in range(5)]
+
+
+@pytest.fixture
+def url(fast_disk: Path) -> str:
+    url = f"embedded:{fast_disk / 'kb'}"
+    fill(url, TENANTS, per_tenant=20)
+    return url
+
+
+def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
+    url: str, tmp_path: Path
+) -> None:
+    env = {"SERVE_KEYS": keys_of(TENANTS)}
+    with serving(url, tmp_path, "--keys", "env:SERVE_KEYS", env=env) as server:
+        work = load(server.url, TENANTS, clients=20, requests=500, per_tenant=20)
+        outcome = asyncio.run(work)
+        assert (outcome.crossed, outcome.unexpected) == ([], [])
+        assert sum(outcome.statuses.values()) == 500
+        answers: list[Any] = []
+        documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(200)]
+
+        def write() -> None:
+            headers = {"Authorization": f"Bearer {secret_of('tenant1')}"}
+            body = {"documents": documents}
+            answers.append(httpx.post(f"{server.url}/v1/documents", json=body, headers=headers))
+
+        writing = Thread(target=write)
+        writing.start()
+        writing.join(0.2)
+        assert server.stop() == 0
+        writing.join(30)
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert {line["event"] for line in lines} == {"starting", "request", "stopped"}
+    assert "late" not in server.log.read_text()
+    with KnowledgeBase.open(url, embed_model=LocalEmbedding(), must_exist=True) as kb:
+        stored = [d for d in kb.documents(scope=Scope("tenant1")) if "late" in d.document_id]
+    # The request came before the stop, or was refused by it: all or nothing.
+    accepted = bool(answers) and answers[0].status_code == 200
+    assert len(stored) == (200 if accepted else 0)
+    assert accepted
+
+
+def test_another_address_without_keys_is_refused(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for args in (
+        ("serve", "--kb", url, "--host", "0.0.0.0"),
+        ("mcp", "--http", "--kb", url, "--tenant", "tenant1", "--host", "0.0.0.0"),
+    ):
+        with pytest.raises(SystemExit, match="1"):
+            main(args)
+        assert "without API keys a server listens to this machine only" in capsys.readouterr().err
+
+
+async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> None:
+    program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
+    async with Client(StdioServerParameters(command=program, args=args)) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["search", "read_document"]
+        found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
+        assert found.structured_content is not None
+        passages = found.structured_content["passages"]
+    assert {each["document_id"].partition("-")[0] for each in passages} == {"tenant1"}
+    assert len(passages) == 20
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
+def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) -> None:
+    with serving(url, tmp_path, "--tenant", "tenant1") as server:
+        args = (*("--headless", "--no-sandbox", "--disable-gpu"), "--virtual-time-budget=10000")
+        browser = [str(CHROMIUM), *args, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+        shown = subprocess.run(
+            [*browser, f"{server.url}/#{quote('annual leave <img>')}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    assert "Why each hit stands there" in shown
+    assert "tenant1" in shown
+    assert '<p id="status" role="status" class=""></p>' in shown
