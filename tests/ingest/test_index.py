@@ -24,7 +24,7 @@ def test_a_knowledge_base_is_indexed_and_says_how(tmp_path: Path) -> None:
         found = kb.search("leave of 7 days").hits
         assert {hit.node.ref_doc_id for hit in found}
         exact = kb.retriever("vector").explain(Query("leave of 7 days", exact=True))
-        assert "'exact'" in str(exact.trace.to_dict())
+        assert "'exact'" in str(exact.to_dict())
     with KnowledgeBase.open(f"embedded:{tmp_path}/kb", embed_model=model) as kb:
         assert (kb.count(), kb.info().index) == (60, kb.index())
 

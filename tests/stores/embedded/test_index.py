@@ -14,6 +14,7 @@ from llama_retrieval_ext import Query, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import index
 from llama_retrieval_ext.stores.embedded.draft import Draft
+from llama_retrieval_ext.stores.embedded.files import IndexKind, Vectors
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 _DIM = 16
@@ -34,7 +35,7 @@ def nodes(first: int, last: int, text: str = "leave") -> list[TextNode]:
 
 
 def texts(store: EmbeddedVectorStore) -> dict[str, str]:
-    return {node.node_id: node.text for node in store.get_nodes()}
+    return {node.node_id: node.get_content() for node in store.get_nodes()}
 
 
 def nearest(store: EmbeddedVectorStore, number: int) -> list[str]:
@@ -68,7 +69,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
 )
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
-    vectors: index.Vectors, kind: index.IndexKind
+    vectors: Vectors, kind: IndexKind
 ) -> None:
     with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
         store.add(nodes(0, 600))
@@ -86,8 +87,8 @@ def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_
     assert [hit.node_id for hit in after.hits] == [hit.node_id for hit in before.hits]
     assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits])
     assert [hit.node_id for hit in exact.hits] == [hit.node_id for hit in after.hits]
-    assert "600 of 610 nodes" in str(after.trace.to_dict())
-    assert "600 of 610" not in str(exact.trace.to_dict())
+    assert "600 of 610 nodes" in str(after.to_dict())
+    assert "600 of 610" not in str(exact.to_dict())
 
 
 @pytest.mark.usefixtures("small_graphs")
