@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
 
 from llama_retrieval_ext.arguments import RecordsArguments, record_call
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
@@ -126,17 +126,17 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            problem = _misfit(function, args, kwargs)
-            if problem is None:
-                raise
-            raise ArgumentError(problem) from error
+            raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
     if not inspect.iscoroutinefunction(function):
         return call
 
     @wraps(function)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> object:
-        return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
+        try:
+            return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
+        except TypeError as error:
+            raise _explained(error, function, args, kwargs)  # noqa: B904 - as above
 
     return acall  # type: ignore[return-value]  # likewise
 
@@ -182,11 +182,26 @@ class CheckedArguments:
         checked_arguments(cls)
 
 
+def _explained(
+    error: TypeError,
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> TypeError:
+    """The `ArgumentError` for a call that does not fit the signature, or the error itself."""
+    problem = None if isinstance(error, ArgumentError) else _misfit(function, args, kwargs)
+    if problem is None:
+        return error
+    explained = ArgumentError(problem)
+    explained.__cause__ = error
+    return explained
+
+
 def _misfit(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> str | None:
     """How a call differs from a signature, and what to write; None where it fits."""
-    signature = inspect.signature(function)
+    signature = _signature(function)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -208,6 +223,22 @@ def _misfit(
     near = nearest(unknown, names)
     instead = takes if near is None else f"write {near}={kwargs[unknown]!r}"
     return f"{name}() has no argument {unknown!r}; {instead}"
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """The signature, with the names of ``**options: Unpack[SomeTypedDict]`` as parameters."""
+    signature = inspect.signature(function)
+    parameters: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        (options,) = get_args(each.annotation)[:1] or (None,)
+        if each.kind is each.VAR_KEYWORD and is_typeddict(options):
+            names = options.__annotations__
+            parameters += [
+                each.replace(name=n, kind=each.KEYWORD_ONLY, default=None) for n in names
+            ]
+        else:
+            parameters.append(each)
+    return signature.replace(parameters=parameters)
 
 
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

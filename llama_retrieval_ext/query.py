@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypedDict
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import (
@@ -271,6 +271,16 @@ class Query(QueryBundle):
     def is_blank(self) -> bool:
         """Whether there is nothing to look for: no text, no embedding."""
         return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of one search, as ``Retriever.search`` explains them."""
+
+    filters: MetadataFilters | None
+    scope: Scope | None
+    top_k: int | None
+    timeout_s: float | None
+    context: Mapping[str, object] | None
 
 
 def described_binding(query: Query) -> list[str]:

@@ -6,10 +6,9 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Finding
-    from llama_retrieval_ext.capabilities.bundle import CapabilityBundle
     from llama_retrieval_ext.capabilities.citations import Citation, Citations, check_citations
     from llama_retrieval_ext.capabilities.consolidation import Consolidation
-    from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+    from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
     from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM
     from llama_retrieval_ext.capabilities.insight import (
         Insight,
@@ -62,7 +61,6 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.capabilities.analysis": ("Analysis", "DataAnalyzer", "Finding"),
-        "llama_retrieval_ext.capabilities.bundle": ("CapabilityBundle",),
         "llama_retrieval_ext.capabilities.generation.callable_llm": ("CallableLLM",),
         "llama_retrieval_ext.capabilities.citations": (
             "Citation",
@@ -70,7 +68,7 @@ if not TYPE_CHECKING:
             "check_citations",
         ),
         "llama_retrieval_ext.capabilities.consolidation": ("Consolidation",),
-        "llama_retrieval_ext.capabilities.factory": ("CapabilityFactory",),
+        "llama_retrieval_ext.capabilities.factory": ("CapabilityBundle", "CapabilityFactory"),
         "llama_retrieval_ext.capabilities.insight": (
             "Insight",
             "InsightGenerator",

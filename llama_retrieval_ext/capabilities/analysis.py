@@ -1,7 +1,7 @@
 """`DataAnalyzer`: what documents say about given metrics, with the evidence."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
@@ -18,7 +18,13 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     as_llm,
 )
 from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import PassagesLike, as_hits, fitted
+from llama_retrieval_ext.capabilities.generation.passages import (
+    PassagesLike,
+    Tokenize,
+    as_hits,
+    fitted,
+)
+from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
 from llama_retrieval_ext.capabilities.generation.running import (
     apartials,
     aresult,
@@ -28,7 +34,6 @@ from llama_retrieval_ext.capabilities.generation.running import (
     result,
     within,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import note_degraded
@@ -67,6 +72,7 @@ Earlier material:
 {documents}
 
 Comparison:"""
+_NAME: Final = "analysis"
 _SUMMARY: Final = "summary"
 _HISTORY: Final = 5
 
@@ -185,8 +191,8 @@ class DataAnalyzer(BaseSynthesizer):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
-        query = self._query(focus, scope, filters)
-        return result(within("analysis", self._plan(query, documents, metrics), timeout_s))
+        query = self._query(focus, scope=scope, filters=filters, timeout_s=timeout_s)
+        return result(self._plan(query, documents, metrics))
 
     async def aanalyze(
         self,
@@ -194,14 +200,10 @@ class DataAnalyzer(BaseSynthesizer):
         metrics: Sequence[str] | None = None,
         *,
         focus: str = "",
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Analysis:
         """`analyze` without blocking the event loop."""
-        query = self._query(focus, scope, filters)
-        plan = within("analysis", self._plan(query, documents, metrics), timeout_s)
-        return await aresult(plan)
+        return await aresult(self._plan(self._query(focus, **options), documents, metrics))
 
     def stream(
         self,
@@ -209,11 +211,10 @@ class DataAnalyzer(BaseSynthesizer):
         metrics: Sequence[str] | None = None,
         *,
         focus: str = "",
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[Analysis]:
         """Yield the findings so far after each few prompts, and last the whole analysis."""
-        query = self._query(focus, scope, filters)
+        query = self._query(focus, **options)
         return partials(lambda report: self._plan(query, documents, metrics, report))
 
     def astream(
@@ -222,11 +223,10 @@ class DataAnalyzer(BaseSynthesizer):
         metrics: Sequence[str] | None = None,
         *,
         focus: str = "",
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AsyncIterator[Analysis]:
         """`stream` without blocking the event loop."""
-        query = self._query(focus, scope, filters)
+        query = self._query(focus, **options)
         return apartials(lambda report: self._plan(query, documents, metrics, report))
 
     def synthesize(
@@ -280,13 +280,14 @@ class DataAnalyzer(BaseSynthesizer):
         if "prompt" in prompts:
             self._template = prompts["prompt"].get_template()
 
-    def _query(self, focus: str, scope: Scope | None, filters: MetadataFilters | None) -> Query:
-        if self.retriever is None and (scope is not None or filters is not None):
+    def _query(self, focus: str, **options: Unpack[RequestOptions]) -> Query:
+        query = Query(focus, **options)
+        if self.retriever is None and (query.scope is not None or query.filters is not None):
             raise ConfigurationError(
                 "scope and filters bound the retrieval of earlier material, and this analyser has "
                 "no retriever; leave them out, or pass one"
             )
-        return Query(focus, scope=scope, filters=filters)
+        return query
 
     def _plan(
         self,
@@ -294,6 +295,16 @@ class DataAnalyzer(BaseSynthesizer):
         documents: PassagesLike,
         metrics: Sequence[str] | None,
         report: Report[Analysis] | None = None,
+    ) -> Plan[Analysis]:
+        """The plan for the analysis, within the time of the query."""
+        return within(_NAME, self._analysis(query, documents, metrics, report), query.timeout_s)
+
+    def _analysis(
+        self,
+        query: Query,
+        documents: PassagesLike,
+        metrics: Sequence[str] | None,
+        report: Report[Analysis] | None,
     ) -> Plan[Analysis]:
         names = self.metrics if metrics is None else _checked_metrics(metrics)
         hits = as_hits(documents, name="documents")
@@ -317,7 +328,7 @@ class DataAnalyzer(BaseSynthesizer):
 
         return MapReduce(
             self._model,
-            "analysis",
+            _NAME,
             _Findings,
             prompt,
             lambda answer, sources_of: _read(answer, sources_of, names),
@@ -374,7 +385,7 @@ def _read(answer: _Findings, sources_of: SourcesOf, names: dict[str, str]) -> li
     kept = [Item(text, sources, name) for name, text, sources in read if name and sources]
     if len(kept) < len(read):
         note_degraded(
-            "analysis",
+            _NAME,
             f"{len(read) - len(kept)} findings named no metric or no document, and were left out",
         )
     summary = answer.summary.strip()

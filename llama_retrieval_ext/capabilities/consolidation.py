@@ -49,11 +49,6 @@ def merged_memories(
     """Return the plan for the memories that replace others; it stores and deletes nothing.
 
     Time is quadratic in the memories of one type and scope.
-
-    Args:
-        known: Memories with their embeddings.
-        similarity: The cosine from which two are merged.
-        model: Writes the merged text; None to merge only memories of the same words.
     """
     groups = _groups(known, similarity)
     tasks = [Task("consolidation", _text(group, model)) for group in groups]

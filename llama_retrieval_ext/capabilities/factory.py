@@ -11,7 +11,6 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
-from llama_retrieval_ext.capabilities.bundle import CapabilityBundle
 from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
@@ -30,6 +29,28 @@ from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.open import Storage, source_of
+
+
+class CapabilityBundle(dict[str, Any]):
+    """Capabilities by name, as a dictionary and as attributes.
+
+    Examples:
+        >>> bundle = CapabilityBundle(retriever="advanced")
+        >>> bundle.retriever, list(bundle)
+        ('advanced', ['retriever'])
+
+    """
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of whatever type the member is
+        """Return a member."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the bundle has {', '.join(self)}, but no {name!r}") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
 
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     as_llm,
 )
 from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.generation.passages import Tokenize
 from llama_retrieval_ext.capabilities.generation.running import (
     apartials,
     aresult,
@@ -26,7 +27,6 @@ from llama_retrieval_ext.capabilities.generation.running import (
     result,
     within,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded

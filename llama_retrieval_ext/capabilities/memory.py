@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -19,7 +19,7 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import Tokenize
 from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
@@ -81,6 +81,24 @@ class Fading:
         """Return the strength, in (0, 1]; one from the future has not faded."""
         age = max(age_days, 0.0) * (1 - importance)
         return exponential_decay(age, half_life=self.half_life_days)
+
+
+class MemoryOptions(TypedDict, total=False):
+    """The options of a new memory, as `MemoryManager.remember` explains them."""
+
+    memory_type: str
+    timestamp: datetime | None
+    importance: float
+    metadata: Mapping[str, Any] | None
+    scope: Scope | None
+
+
+class RecallOptions(TypedDict, total=False):
+    """Which memories to recall, as `MemoryManager.retrieve` explains it."""
+
+    memory_type: str | None
+    filters: MetadataFilters | None
+    scope: Scope | None
 
 
 class MemoryManager:
@@ -167,26 +185,9 @@ class MemoryManager:
         self._storage.add(node_of(memory), memory.scope)
         return memory
 
-    async def aremember(
-        self,
-        text: str,
-        *,
-        memory_type: str = EPISODIC,
-        timestamp: datetime | None = None,
-        importance: float = 0.5,
-        metadata: Mapping[str, Any] | None = None,
-        scope: Scope | None = None,
-    ) -> Memory:
+    async def aremember(self, text: str, **options: Unpack[MemoryOptions]) -> Memory:
         """`remember` without blocking the event loop."""
-        return await asyncio.to_thread(
-            self.remember,
-            text,
-            memory_type=memory_type,
-            timestamp=timestamp,
-            importance=importance,
-            metadata=metadata,
-            scope=scope,
-        )
+        return await asyncio.to_thread(self.remember, text, **options)
 
     def retrieve(
         self,
@@ -210,19 +211,14 @@ class MemoryManager:
             ConfigurationError: ``top_k`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        return run(self._nearest(query, top_k, memory_type, filters, scope))
+        options = RecallOptions(memory_type=memory_type, filters=filters, scope=scope)
+        return run(self._nearest(query, top_k, **options))
 
     async def aretrieve(
-        self,
-        query: QueryType,
-        *,
-        top_k: int = 5,
-        memory_type: str | None = None,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
+        self, query: QueryType, *, top_k: int = 5, **options: Unpack[RecallOptions]
     ) -> list[Memory]:
         """`retrieve` without blocking the event loop."""
-        return await arun(self._nearest(query, top_k, memory_type, filters, scope))
+        return await arun(self._nearest(query, top_k, **options))
 
     def retrieve_by_timerange(
         self,
@@ -246,19 +242,17 @@ class MemoryManager:
             ConfigurationError: A time has no time zone, or the range ends before it begins.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        return run(self._between(start_time, end_time, filters, memory_type, scope))
+        options = RecallOptions(memory_type=memory_type, filters=filters, scope=scope)
+        return run(self._between(start_time, end_time, **options))
 
     async def aretrieve_by_timerange(
         self,
         start_time: datetime | None = None,
         end_time: datetime | None = None,
-        *,
-        filters: MetadataFilters | None = None,
-        memory_type: str | None = None,
-        scope: Scope | None = None,
+        **options: Unpack[RecallOptions],
     ) -> list[Memory]:
         """`retrieve_by_timerange` without blocking the event loop."""
-        return await arun(self._between(start_time, end_time, filters, memory_type, scope))
+        return await arun(self._between(start_time, end_time, **options))
 
     def retrieve_by_type(self, memory_type: str, *, scope: Scope | None = None) -> list[Memory]:
         """Return all memories of a type, oldest first."""
@@ -345,16 +339,11 @@ class MemoryManager:
         )
 
     def _nearest(
-        self,
-        query: QueryType,
-        top_k: int,
-        memory_type: str | None,
-        filters: MetadataFilters | None,
-        scope: Scope | None,
+        self, query: QueryType, top_k: int, **options: Unpack[RecallOptions]
     ) -> Plan[list[Memory]]:
         bound = Query.of(query).but(
-            filters=memory_filters(memory_type, filters=filters),
-            scope=self._within(scope),
+            filters=memory_filters(options.get("memory_type"), filters=options.get("filters")),
+            scope=self._within(options.get("scope")),
             top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
         )
         hits = yield from self._storage.nearest(bound)
@@ -370,15 +359,14 @@ class MemoryManager:
         self,
         start_time: datetime | None,
         end_time: datetime | None,
-        filters: MetadataFilters | None,
-        memory_type: str | None,
-        scope: Scope | None,
+        **options: Unpack[RecallOptions],
     ) -> Plan[list[Memory]]:
         start = None if start_time is None else microseconds(start_time, "start_time")
         end = None if end_time is None else microseconds(end_time, "end_time")
         if start is not None and end is not None and end < start:
             raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
-        return (yield from self._find(memory_filters(memory_type, start, end, filters), scope))
+        condition = memory_filters(options.get("memory_type"), start, end, options.get("filters"))
+        return (yield from self._find(condition, options.get("scope")))
 
     def _find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None

@@ -97,9 +97,6 @@ class Memory:
 def microseconds(moment: datetime, what: str) -> int:
     """Return the whole microseconds since 1970 of an aware moment.
 
-    Raises:
-        ConfigurationError: It is no datetime, or has no time zone.
-
     Examples:
         >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")
         1000000
@@ -163,14 +160,7 @@ def memory_filters(
     end: int | None = None,
     filters: MetadataFilters | None = None,
 ) -> MetadataFilters:
-    """Return the filter for memories of a type, of a time, and with further conditions.
-
-    Args:
-        memory_type: None for any.
-        start: In microseconds, inclusive; None for any.
-        end: In microseconds, inclusive; None for any.
-        filters: Further conditions on metadata.
-    """
+    """Return the filter for memories of a type and a time, in microseconds, both inclusive."""
     bounds: list[tuple[str, FilterOperator, str | int]] = [
         *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
         (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
@@ -216,13 +206,7 @@ class MemoryStorage(ABC):
     def find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
     ) -> Plan[list[Hit]]:
-        """Return the plan for all nodes in a scope that satisfy filters; every score is 1.
-
-        Args:
-            filters: What they must satisfy.
-            scope: Who may see them.
-            ids: Only of these; None for any.
-        """
+        """Return the plan for all nodes in a scope that satisfy filters; every score is 1."""
         node_ids = None if ids is None else list(ids)
         own = parse_filters(filters)
         condition = own if scope is None else AllOf((scope.condition, own))

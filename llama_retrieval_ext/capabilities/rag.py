@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
@@ -17,9 +17,17 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.passages import Passages, PassagesLike, as_hits
-from llama_retrieval_ext.capabilities.generation.query_engine import GeneratingQueryEngine, Request
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import (
+    Passages,
+    PassagesLike,
+    Tokenize,
+    as_hits,
+)
+from llama_retrieval_ext.capabilities.generation.query_engine import (
+    GeneratingQueryEngine,
+    Request,
+    RequestOptions,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
@@ -173,48 +181,38 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``context`` comes with a scope or filters, which it would ignore.
         """
-        bound = Query.of(query).but(scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._run(_request(bound, context))
+        request = _request(query, context, scope=scope, filters=filters, timeout_s=timeout_s)
+        return self._run(request)
 
     async def agenerate(
         self,
         query: QueryType,
         context: PassagesLike | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> RAGAnswer:
         """`generate` without blocking the event loop."""
-        bound = Query.of(query).but(scope=scope, filters=filters, timeout_s=timeout_s)
-        return await self._arun(_request(bound, context))
+        return await self._arun(_request(query, context, **options))
 
     def stream(
         self,
         query: QueryType,
         context: PassagesLike | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[RAGAnswer]:
         """Yield the answer so far as it grows, and last the whole one with checked citations.
 
         Should the model write thoughts without opening them, an answer may become shorter.
         """
-        bound = Query.of(query).but(scope=scope, filters=filters)
-        return self._stream(_request(bound, context))
+        return self._stream(_request(query, context, **options))
 
     def astream(
         self,
         query: QueryType,
         context: PassagesLike | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AsyncIterator[RAGAnswer]:
         """`stream` without blocking the event loop."""
-        bound = Query.of(query).but(scope=scope, filters=filters)
-        return self._astream(_request(bound, context))
+        return self._astream(_request(query, context, **options))
 
     def _needs_passages(self) -> bool:
         return True
@@ -256,12 +254,15 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         )
 
 
-def _request(query: Query, context: PassagesLike | None) -> Request:
+def _request(
+    query: QueryType, context: PassagesLike | None, **options: Unpack[RequestOptions]
+) -> Request:
+    bound = Query.of(query).but(**options)
     if context is None:
-        return Request(query)
-    if query.scope is not None or query.filters is not None:
+        return Request(bound)
+    if bound.scope is not None or bound.filters is not None:
         raise ConfigurationError(
             "scope and filters bound the retrieval, and with context= nothing is retrieved; leave "
             "them out, or the context"
         )
-    return Request(query, tuple(as_hits(context)))
+    return Request(bound, tuple(as_hits(context)))

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -17,9 +17,17 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     LanguageModel,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.passages import Passages, PassagesLike, as_hits
-from llama_retrieval_ext.capabilities.generation.query_engine import GeneratingQueryEngine, Request
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize
+from llama_retrieval_ext.capabilities.generation.passages import (
+    Passages,
+    PassagesLike,
+    Tokenize,
+    as_hits,
+)
+from llama_retrieval_ext.capabilities.generation.query_engine import (
+    GeneratingQueryEngine,
+    Request,
+    RequestOptions,
+)
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
@@ -157,52 +165,47 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
             ConfigurationError: ``style_references`` come with a scope or filters, or the
                 temperature is out of range or cannot be set.
         """
-        bound = Query.of(prompt).but(scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._run(self._request(bound, style_references, temperature))
+        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
+        return self._run(self._request(prompt, style_references, temperature, **options))
 
     async def agenerate(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,
         temperature: float | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> StyledText:
         """`generate` without blocking the event loop."""
-        bound = Query.of(prompt).but(scope=scope, filters=filters, timeout_s=timeout_s)
-        return await self._arun(self._request(bound, style_references, temperature))
+        return await self._arun(self._request(prompt, style_references, temperature, **options))
 
     def stream(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,
         temperature: float | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[StyledText]:
         """Yield the text so far as it grows, and last the whole one."""
-        bound = Query.of(prompt).but(scope=scope, filters=filters)
-        return self._stream(self._request(bound, style_references, temperature))
+        return self._stream(self._request(prompt, style_references, temperature, **options))
 
     def astream(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,
         temperature: float | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AsyncIterator[StyledText]:
         """`stream` without blocking the event loop."""
-        bound = Query.of(prompt).but(scope=scope, filters=filters)
-        return self._astream(self._request(bound, style_references, temperature))
+        return self._astream(self._request(prompt, style_references, temperature, **options))
 
     def _request(
-        self, query: Query, references: PassagesLike | None, temperature: float | None
+        self,
+        prompt: QueryType,
+        references: PassagesLike | None,
+        temperature: float | None,
+        **options: Unpack[RequestOptions],
     ) -> Request:
+        query = Query.of(prompt).but(**options)
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         examples = (

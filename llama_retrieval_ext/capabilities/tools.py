@@ -14,9 +14,8 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
-from llama_retrieval_ext.capabilities.generation.passages import fitted
+from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens, fitted
 from llama_retrieval_ext.capabilities.generation.running import aresult, result
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize, Tokens
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError

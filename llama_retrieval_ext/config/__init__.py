@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
-    from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
     from llama_retrieval_ext.config.operator import Operator
     from llama_retrieval_ext.config.parts import RegistryParts
     from llama_retrieval_ext.config.registry import (
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         get_retriever,
         register_retriever,
     )
-    from llama_retrieval_ext.config.scores import MinMaxScores
     from llama_retrieval_ext.config.yaml import (
         from_yaml,
         load_pipeline,
@@ -48,7 +47,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),
-        "llama_retrieval_ext.config.kept_bm25": ("KeptBM25Retriever",),
+        "llama_retrieval_ext.config.bm25": ("KeptBM25Retriever", "MinMaxScores"),
         "llama_retrieval_ext.config.operator": ("Operator",),
         "llama_retrieval_ext.config.parts": ("RegistryParts",),
         "llama_retrieval_ext.config.registry": (
@@ -58,7 +57,6 @@ if not TYPE_CHECKING:
             "get_retriever",
             "register_retriever",
         ),
-        "llama_retrieval_ext.config.scores": ("MinMaxScores",),
         "llama_retrieval_ext.config.yaml": (
             "pipeline_schema",
             "from_yaml",

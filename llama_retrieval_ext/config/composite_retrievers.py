@@ -93,11 +93,11 @@ def router(
     unknown = sorted(set(texts) - set(chosen))
     if unknown:
         raise ConfigurationError(f"there are descriptions of no route: {', '.join(unknown)}")
-    made = {
+    legs = {
         name: Route(parts.retriever(base), texts.get(name, name)) for name, base in chosen.items()
     }
-    picks = _selector(parts, selector, list(made))
-    return RouterRetriever(picks, made, fallback=fallback, max_routes=1, top_k=top_k)
+    picks = _selector(parts, selector, list(legs))
+    return RouterRetriever(picks, legs, fallback=fallback, max_routes=1, top_k=top_k)
 
 
 def _selector(parts: RegistryParts, selector: str | Selector, routes: Sequence[str]) -> Selector:

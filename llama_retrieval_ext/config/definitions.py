@@ -14,8 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from llama_retrieval_ext import pipeline, retrievers, stages
 from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
-from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
-from llama_retrieval_ext.config.scores import MinMaxScores
+from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.filters import parse_filters
@@ -92,19 +91,13 @@ class Definition:
 
 
 def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) -> Definition:
-    """Return the definition of a function or class, from its signature.
-
-    Args:
-        make: The function or class. A ``**kwargs`` of a function has no place in a configuration.
-        name: The name in configurations.
-        takes_parts: Whether its first argument is `RegistryParts`.
-    """
+    """Return the definition of a function or class, from its signature."""
     called: Any = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
     hints = get_type_hints(called, include_extras=True)
-    given = list(inspect.signature(called).parameters.values())
-    given = given[1:] if takes_parts or isinstance(make, type) else given
+    declared = list(inspect.signature(called).parameters.values())
+    declared = declared[1:] if takes_parts or isinstance(make, type) else declared
     parameters: dict[str, Parameter] = {}
-    for each in given:
+    for each in declared:
         hint = hints.get(each.name, Any)
         if each.kind is each.VAR_KEYWORD:
             parameters |= _keywords(hint)
@@ -140,19 +133,19 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
 def class_definitions() -> Mapping[str, Definition]:
     """Return the definitions of the public stages and retrievers, and of what they are made of."""
     classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
-    made = [
+    definitions = [
         definition_of(kind, name=kind.__name__, takes_parts=False)
         for kind in (*classes, *_OTHERS)
         if kind is not RetrievalPipeline
     ]
-    made += [
+    definitions += [
         definition_of(function, name=name, takes_parts=False)
         for name, function in (
             ("RetrievalPipeline", retrieval_pipeline),
             ("MetadataFilters", metadata_filters),
         )
     ]
-    return {each.name: each for each in sorted(made, key=lambda each: each.name)}
+    return {each.name: each for each in sorted(definitions, key=lambda each: each.name)}
 
 
 @cache
@@ -169,41 +162,26 @@ def retrieval_pipeline(
     top_k: int | None = None,
     description: str = "",
 ) -> RetrievalPipeline:
-    """A pipeline built step by step.
-
-    Args:
-        name: As for `RetrievalPipeline`.
-        stages: What is added, in its order.
-        top_k: As for `RetrievalPipeline`.
-        description: As for `RetrievalPipeline`.
-    """
-    made = RetrievalPipeline(name, top_k=top_k, description=description)
+    """A pipeline built step by step."""
+    pipe = RetrievalPipeline(name, top_k=top_k, description=description)
     for stage in stages:
-        made = made.add_stage(stage)
-    return made
+        pipe = pipe.add_stage(stage)
+    return pipe
 
 
 def metadata_filters(
     *, filters: Sequence[JsonValue], condition: FilterCondition | str | None = FilterCondition.AND
 ) -> MetadataFilters:
-    """LlamaIndex's conditions on metadata, as its JSON has them.
-
-    Args:
-        filters: Mappings of ``key``, ``value`` and ``operator``, or nested filters.
-        condition: ``and``, ``or`` or ``not``.
-
-    Raises:
-        InvalidFilterError: They cannot mean anything.
-    """
+    """LlamaIndex's conditions on metadata, as its JSON has them."""
     try:
-        made = MetadataFilters.model_validate({"filters": filters, "condition": condition})
+        parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
     except ValidationError as error:
         raise InvalidFilterError(
             "filters are LlamaIndex's as JSON, such as {key: year, value: 2020, operator: '>='}; "
             + error.errors(include_input=False, include_url=False)[0]["msg"]
         ) from error
-    parse_filters(made)
-    return made
+    parse_filters(parsed)
+    return parsed
 
 
 def _public_classes() -> Iterable[type]:

@@ -46,23 +46,15 @@ class EnvironmentReference(BaseModel):
     env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)
 
     def value(self) -> str:
-        """Return the value of the variable.
-
-        Raises:
-            ConfigurationError: It is not set.
-        """
-        found = os.environ.get(self.env)
-        if not found:
+        """Return the value of the variable."""
+        content = os.environ.get(self.env)
+        if not content:
             raise ConfigurationError(f"the environment variable {self.env!r} is not set")
-        return found
+        return content
 
 
 def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return settings with the values of the environment variables that they refer to.
-
-    Raises:
-        ConfigurationError: A variable is not set.
-    """
+    """Return settings with the values of the environment variables that they refer to."""
     if isinstance(value, EnvironmentReference):
         return value.value()
     if isinstance(value, SecretStr):
@@ -140,19 +132,19 @@ class EmbeddingConfig(BaseModel):
             ModelMismatchError: They are different models; the message names both.
             ConfigurationError: As for `resolve`.
         """
-        made = self.resolve()
-        expected, found = embed_model_name(model), embed_model_name(made)
-        if expected != found:
+        own = self.resolve()
+        expected, actual = embed_model_name(model), embed_model_name(own)
+        if expected != actual:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {expected!r}, and embedding_config "
-                f"names {found!r}; leave embedding_config out to use the first"
+                f"names {actual!r}; leave embedding_config out to use the first"
             )
-        return made if set(self._settings()) - {"model"} else model
+        return own if set(self._settings()) - {"model"} else model
 
     def _settings(self) -> dict[str, Any]:
         named = {"model": self.model, "base_url": self.base_url, "api_key": self.api_key}
-        given = {key: each for key, each in named.items() if each is not None}
-        return {**given, **(self.model_extra or {})}
+        settings = {key: each for key, each in named.items() if each is not None}
+        return {**settings, **(self.model_extra or {})}
 
     def _arguments(self, kind: type[BaseEmbedding]) -> dict[str, Any]:
         settings = resolved(self._settings())
@@ -198,14 +190,14 @@ def _embedding_class(module: ModuleType, provider: str) -> type[BaseEmbedding]:
         for kind in text_only
         if kind.__name__.lower() == f"{_MODULES.get(provider, provider)}embedding".replace("_", "")
     ]
-    found = exact or text_only
-    if len(found) != 1:
-        names = ", ".join(kind.__name__ for kind in found) or "none"
+    candidates = exact or text_only
+    if len(candidates) != 1:
+        names = ", ".join(kind.__name__ for kind in candidates) or "none"
         raise ConfigurationError(
             f"the integration {provider!r} must have one embedding class, it has {names}; pass a "
             "model of your own with embed_model="
         )
-    return found[0]
+    return candidates[0]
 
 
 def _embedding_classes(module: ModuleType) -> Iterator[type[BaseEmbedding]]:

@@ -60,17 +60,11 @@ def is_node(value: object) -> bool:
 
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield what is wrong with a configuration, without making anything of it.
-
-    Args:
-        data: Mappings, lists and scalars.
-        known: What may be named.
-        path: Where it stands.
-    """
+    """Yield what is wrong with a configuration, without making anything of it."""
     if is_node(data):
         yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
-    for place, value in inside(data, path):
-        yield from problems(value, known, place)
+    for child_path, value in inside(data, path):
+        yield from problems(value, known, child_path)
 
 
 def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
@@ -94,12 +88,7 @@ def unknown_type(name: str, known: Collection[str]) -> str:
 
 
 def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]:
-    """Return the JSON Schema of nodes.
-
-    Args:
-        known: What may be named.
-        roots: Types that may stand at the top.
-    """
+    """Return the JSON Schema of nodes."""
     definitions: dict[str, object] = {
         REF: {
             "description": "An object of the application, by the name it is bound under.",
@@ -125,10 +114,10 @@ def _with_refs(schema: Any) -> Any:  # noqa: ANN401 - any JSON
         return [_with_refs(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _with_refs(each) for key, each in schema.items() if key != _NODES}
+    replaced = {key: _with_refs(each) for key, each in schema.items() if key != _NODES}
     if _NODES in schema:
-        made["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in schema[_NODES]]
-    return made
+        replaced["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in schema[_NODES]]
+    return replaced
 
 
 def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -> Iterator[Problem]:
@@ -139,31 +128,33 @@ def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -
     try:
         _model(definition, tuple(known.values())).model_validate(dict(data))
     except ValidationError as error:
-        found: dict[Path, list[ErrorDetails]] = {}
+        errors: dict[Path, list[ErrorDetails]] = {}
         for each in error.errors(include_url=False, include_input=False):
-            found.setdefault(_place(data, each["loc"]), []).append(each)
-        deepest = [p for p in found if not any(q[: len(p)] == p and q != p for q in found)]
-        for place in deepest:
-            yield _problem(definition, path, place, found[place])
+            errors.setdefault(_place(data, each["loc"]), []).append(each)
+        deepest = [p for p in errors if not any(q[: len(p)] == p and q != p for q in errors)]
+        for field_path in deepest:
+            yield _problem(definition, path, field_path, errors[field_path])
 
 
 def _problem(
-    definition: Definition, path: Path, place: Path, errors: Sequence[ErrorDetails]
+    definition: Definition, path: Path, field_path: Path, errors: Sequence[ErrorDetails]
 ) -> Problem:
     first = errors[0]
     what = f"{definition.name!r}"
     field = str(first["loc"][-1]) if first["loc"] else ""
     if first["type"] == "missing":
-        return Problem((*path, *place), f"{what} needs the field {field!r}")
+        return Problem((*path, *field_path), f"{what} needs the field {field!r}")
     if first["type"] == "extra_forbidden":
         near = nearest(field, definition.parameters)
         names = ", ".join(definition.parameters) or "none"
         advice = f"did you mean {near!r}?" if near else f"its fields are {names}"
-        return Problem((*path, *place), f"{what} has no field {field!r}; {advice}", at_key=True)
+        return Problem(
+            (*path, *field_path), f"{what} has no field {field!r}; {advice}", at_key=True
+        )
     messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
     text = " or ".join(messages).replace(" or must be ", " or ")
-    where = ".".join(str(each) for each in place)
-    return Problem((*path, *place), f"{where!r} of {what}: {text}")
+    where = ".".join(str(each) for each in field_path)
+    return Problem((*path, *field_path), f"{where!r} of {what}: {text}")
 
 
 def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON

@@ -56,7 +56,7 @@ class RegistryParts:
     @property
     def live(self) -> dict[str, object]:
         """What configurations may refer to: ``store``, ``embed_model``, ``llm`` and so on."""
-        found: dict[str, object | None] = {
+        named: dict[str, object | None] = {
             "kb": self.kb,
             "store": None if self.kb is None else self.backend("store"),
             "embed_model": None if self.kb is None else self.kb.embed_model,
@@ -67,7 +67,7 @@ class RegistryParts:
             "docstore": self.docstore,
             **self.objects,
         }
-        return {name: each for name, each in found.items() if each is not None}
+        return {name: each for name, each in named.items() if each is not None}
 
     def need_kb(self, name: str) -> KnowledgeBase:
         """Return the knowledge base.

@@ -84,8 +84,8 @@ class OperatorFactory:
     @property
     def parameters(self) -> dict[str, object]:
         """The parameters with their defaults."""
-        found = self.registry.definitions[self.name].parameters
-        return {name: each.default for name, each in found.items()}
+        parameters = self.registry.definitions[self.name].parameters
+        return {name: each.default for name, each in parameters.items()}
 
 
 class Registry:
@@ -270,27 +270,27 @@ mean 'hybrid'?
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
         definition = self._presets.get(name) or self._definition(name)
         parts = self._parts
-        given = {TYPE: name, **params}
-        found = list(problems(given, {**self.definitions, name: definition}))
-        if found:
-            raise ConfigurationError("; ".join(each.message for each in found))
+        data = {TYPE: name, **params}
+        mistakes = list(problems(data, {**self.definitions, name: definition}))
+        if mistakes:
+            raise ConfigurationError("; ".join(each.message for each in mistakes))
         builder = Builder(self.definitions, parts.live, parts)
         try:
             arguments = {
                 key: builder.value(value, parameter=definition.parameters[key])
                 for key, value in params.items()
             }
-            made = builder.made(definition, arguments)
+            retriever = builder.made(definition, arguments)
         except BuildError as error:
             raise error.cause from None
-        if isinstance(made, BaseRetriever):
-            return made
-        raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
+        if isinstance(retriever, BaseRetriever):
+            return retriever
+        raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {retriever!r}")
 
     def _definition(self, name: str) -> Definition:
-        found = self._retrievers.get(name)
-        if found is not None:
-            return found
+        known = self._retrievers.get(name)
+        if known is not None:
+            return known
         installed = self._entry_points().get(name)
         if installed is None:
             raise _unknown("retriever", name, [*self.names, *self._presets])
@@ -310,8 +310,8 @@ mean 'hybrid'?
         """Retrievers of installed packages; a name of ours stays ours."""
         if self._installed is None:
             own = {*self._retrievers, *self._presets}
-            found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-            self._installed = {name: each for name, each in found.items() if name not in own}
+            installed = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+            self._installed = {name: each for name, each in installed.items() if name not in own}
         return self._installed
 
 

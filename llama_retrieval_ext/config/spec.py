@@ -47,15 +47,7 @@ class BuildError(Exception):
 
 
 def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401 - any JSON
-    """Return a part as mappings, lists and scalars.
-
-    Args:
-        part: A stage, a retriever, or what these are made of.
-        live: Objects of the application by name: they are written as ``{ref: NAME}``.
-
-    Raises:
-        ConfigurationError: It contains an object that is neither data nor among ``live``.
-    """
+    """Return a part as mappings, lists and scalars."""
     return _Writer(live).value(part, "the pipeline", depth=0)
 
 
@@ -84,9 +76,9 @@ class _Writer:
     def _mapping(self, value: Mapping[Any, object], what: str, depth: int) -> dict[str, Any]:
         if not all(isinstance(key, str) for key in value):
             raise ConfigurationError(f"{what} has keys that are no text: {list(value)!r}")
-        made = {key: self.value(each, what, depth=depth + 1) for key, each in value.items()}
-        is_ambiguous = is_node(made) or (len(made) == 1 and next(iter(made)) in ESCAPES)
-        return {MAP: made} if is_ambiguous else made
+        fields = {key: self.value(each, what, depth=depth + 1) for key, each in value.items()}
+        is_ambiguous = is_node(fields) or (len(fields) == 1 and next(iter(fields)) in ESCAPES)
+        return {MAP: fields} if is_ambiguous else fields
 
     def _node(self, part: object, what: str, depth: int) -> dict[str, Any]:
         name = type(part).__name__
@@ -109,15 +101,15 @@ class _Writer:
 
 
 def _arguments(part: object, definition: Definition) -> dict[str, Any]:
-    found: dict[str, Any] = dict(arguments_of(part))
+    arguments: dict[str, Any] = dict(arguments_of(part))
     if isinstance(part, RetrievalPipeline):
-        found["stages"] = list(part.stages)
+        arguments["stages"] = list(part.stages)
     if isinstance(part, Pipeline) and part.is_plain:  # it prints with >>, so nothing is lost
-        found |= {name: list(found[name]) for name in _SEQUENCES if name in found}
+        arguments |= {name: list(arguments[name]) for name in _SEQUENCES if name in arguments}
     scope = getattr(part, SCOPE, None)
     if definition.is_scoped_later and scope is not None:
-        found[SCOPE] = scope
-    return found
+        arguments[SCOPE] = scope
+    return arguments
 
 
 def _filters(filters: MetadataFilters) -> dict[str, Any]:
@@ -141,11 +133,7 @@ class Builder:
         self._known, self._live, self._parts = known, live, parts
 
     def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
-        """Return what data stands for.
-
-        Raises:
-            BuildError: Something in it cannot be made.
-        """
+        """Return what data stands for."""
         if isinstance(data, str):
             return enum_members().get(data, data)
         if is_node(data):
@@ -197,11 +185,7 @@ class Builder:
             raise BuildError(path, error) from error
 
     def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        """Return what a definition makes of arguments.
-
-        Raises:
-            RetrievalExtError: The arguments cannot work.
-        """
+        """Return what a definition makes of arguments."""
         rest: list[object] = [self._parts] if definition.takes_parts else []
         hints = {name: each.hint for name, each in definition.parameters.items()}
         named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}
@@ -209,8 +193,8 @@ class Builder:
         for name, parameter in definition.parameters.items():
             if parameter.is_rest:
                 rest.extend(named.pop(name, ()))
-        made = definition.make(*rest, **named)
-        return made if scope is None else made.for_scope(scope)  # type: ignore[attr-defined]
+        part = definition.make(*rest, **named)
+        return part if scope is None else part.for_scope(scope)  # type: ignore[attr-defined]
 
 
 def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have

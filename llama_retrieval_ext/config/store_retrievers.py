@@ -8,10 +8,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
+from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
-from llama_retrieval_ext.config.kept_bm25 import KeptBM25Retriever
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.scores import MinMaxScores
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
@@ -49,9 +48,9 @@ def dense(
 
 def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
     """Retrieval by words; scores are min-max normalised over the answer."""
-    found = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
-    found.embed_model = parts.need_kb("bm25").embed_model  # for stages behind it, such as MMR
-    return Pipeline(found, refines=[MinMaxScores()], top_k=top_k, name="bm25")
+    keyword = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
+    keyword.embed_model = parts.need_kb("bm25").embed_model  # for stages behind it, such as MMR
+    return Pipeline(keyword, refines=[MinMaxScores()], top_k=top_k, name="bm25")
 
 
 def hybrid(

@@ -143,18 +143,14 @@ def load_pipeline(path: str | FilePath, vocabulary: Vocabulary) -> BaseRetriever
     Raises:
         ConfigFileError: The file cannot be read or used, or describes no retriever.
     """
-    made = from_yaml(read_file(path), vocabulary, file=str(path))
-    if not isinstance(made, BaseRetriever):
-        raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {made!r}"])
-    return made
+    part = from_yaml(read_file(path), vocabulary, file=str(path))
+    if not isinstance(part, BaseRetriever):
+        raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {part!r}"])
+    return part
 
 
 def read_file(path: str | FilePath) -> str:
-    """Return the text of a file.
-
-    Raises:
-        ConfigFileError: It cannot be read.
-    """
+    """Return the text of a file."""
     try:
         with FilePath(path).open("rb") as file:
             return file.read(_Reader.max_bytes + 1).decode("utf-8")
@@ -197,12 +193,7 @@ def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
 
 
 def read_yaml(text: str, *, file: str = "") -> ConfigText:
-    """Return a YAML text as data, with the place of everything.
-
-    Raises:
-        ConfigFileError: It is no YAML, is too long or too deep, has references or tags, or a value
-            that is neither text nor number nor true, false or null.
-    """
+    """Return a YAML text as data, with the place of everything."""
     if "\0" in text:
         raise ConfigFileError(file, ["line 1: the text has a NUL character"])
     reader = _Reader(file)
@@ -213,12 +204,12 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
 
 def validation(read: ConfigText, vocabulary: Vocabulary) -> list[Problem]:
     """Return what is wrong with a document."""
-    found = [*_problems_of_document(read.data), *_secrets(read.data, ())]
-    if found:
-        return found
+    mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
+    if mistakes:
+        return mistakes
     known = vocabulary.definitions
-    found = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
-    return found or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
+    mistakes = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
+    return mistakes or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
 
 
 class _Reader(Reader):
@@ -250,16 +241,16 @@ def _data(node: yaml.Node, path: Path, reader: _Reader, read: ConfigText) -> Any
         raise reader.error(node, "tags (!) are not allowed in a configuration")
     if isinstance(node, yaml.SequenceNode):
         return [_data(each, (*path, n), reader, read) for n, each in enumerate(node.value)]
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = reader.value(key_node)
         if not isinstance(key, str):
             raise reader.error(key_node, f"a field's name is text; write '{key}' in quotes")
-        if key in made:
+        if key in fields:
             raise reader.error(key_node, f"the field {key!r} is there twice")
         read.keys[*path, key] = position(key_node)
-        made[key] = _data(value_node, (*path, key), reader, read)
-    return made
+        fields[key] = _data(value_node, (*path, key), reader, read)
+    return fields
 
 
 def _problems_of_document(data: object) -> Iterator[Problem]:
@@ -282,12 +273,12 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
 
 def _secrets(data: object, path: Path) -> Iterator[Problem]:
     """Secrets that are written out; their values are not repeated."""
-    for place, value in inside(data, path):
-        name = place[-1]
+    for child_path, value in inside(data, path):
+        name = child_path[-1]
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
             advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
-            yield Problem(place, f"a secret must not stand in a file; {advice}")
-        yield from _secrets(value, place)
+            yield Problem(child_path, f"a secret must not stand in a file; {advice}")
+        yield from _secrets(value, child_path)
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
@@ -298,8 +289,8 @@ def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterato
         except BuildError as error:
             yield _built(error)
         return
-    for place, value in inside(data, path):
-        yield from _problems_of_values(value, known, place)
+    for child_path, value in inside(data, path):
+        yield from _problems_of_values(value, known, child_path)
 
 
 def _is_pure(data: object, known: Definitions) -> bool:
@@ -317,17 +308,17 @@ def _built(error: BuildError) -> Problem:
     return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
-def _raise(found: list[Problem], read: ConfigText, file: str) -> None:
-    if found:
-        raise _file_error(found, read, file)
+def _raise(mistakes: list[Problem], read: ConfigText, file: str) -> None:
+    if mistakes:
+        raise _file_error(mistakes, read, file)
 
 
-def _file_error(found: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, [_line(each, read) for each in _in_order(found, read)])
+def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
+    return ConfigFileError(file, [_line(each, read) for each in _in_order(mistakes, read)])
 
 
-def _in_order(found: list[Problem], read: ConfigText) -> list[Problem]:
-    return sorted(found, key=lambda each: _position(each, read))
+def _in_order(mistakes: list[Problem], read: ConfigText) -> list[Problem]:
+    return sorted(mistakes, key=lambda each: _position(each, read))
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:

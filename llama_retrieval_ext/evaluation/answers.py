@@ -92,22 +92,12 @@ class AnswerLog:
             self._load(self._path)
 
     def get(self, retriever: str, query_id: str, question: str) -> Answer | None:
-        """Return an answer; None if there is none, or one to another question of that id.
-
-        Args:
-            retriever: Its name.
-            query_id: Of the question.
-            question: Its text.
-        """
+        """Return an answer; None if there is none, or one to another question of that id."""
         known = self._answers.get((retriever, query_id))
         return known if known is not None and known.question == question else None
 
     def add(self, answer: Answer) -> None:
-        """Keep an answer.
-
-        Args:
-            answer: It replaces the one of its retriever and question.
-        """
+        """Keep an answer."""
         self._answers[answer.retriever, answer.query_id] = answer
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:

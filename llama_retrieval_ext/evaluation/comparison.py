@@ -72,11 +72,11 @@ class Comparison:
             ConfigurationError: There is no such question, or no retriever found that node for it.
         """
         text = self._question(question)
-        found = {hit.node_id for hits in self.answers[text].values() for hit in hits}
-        if node_id not in found:
+        node_ids = {hit.node_id for hits in self.answers[text].values() for hit in hits}
+        if node_id not in node_ids:
             raise ConfigurationError(
                 f"no retriever found node {node_id!r} for {text!r}; they found "
-                f"{', '.join(map(repr, sorted(found))) or 'nothing'}"
+                f"{', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
             )
         self.marks.setdefault(text, {})[node_id] = grade
         if self.path is not None and any(any(own.values()) for own in self.marks.values()):
@@ -197,12 +197,12 @@ def _kept_marks(path: Path | None) -> dict[str, dict[str, int]]:
 
 
 def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[str, list[Hit]]:
-    shared, found = SharedRankings(), {}
+    shared, answers = SharedRankings(), {}
     for name, retriever in named.items():
         with entered(Context(Session(shared_rankings=shared))):
             hits = run(retrieval(retriever, Query.of(text), top_k=top_k))
-        found[name] = [as_hit(hit, source=name) for hit in hits[:top_k]]
-    return found
+        answers[name] = [as_hit(hit, source=name) for hit in hits[:top_k]]
+    return answers
 
 
 def _shared(one: set[str], other: set[str]) -> float:

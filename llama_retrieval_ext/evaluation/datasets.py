@@ -125,7 +125,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where: str) -> Judgements:
-    found, known, origin = Collector(), level, LABELS
+    judged, known, origin = Collector(), level, LABELS
     for row in rows:
         known = level or known or _level_of(row)
         question = _value(row, _QUESTIONS)
@@ -134,14 +134,14 @@ def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where:
             raise ConfigurationError(_missing_columns(where, row, known))
         grade = _value(row, _GRADES)
         query_id = _value(row, ("query_id", "query-id"))
-        found.add(question, target, 1 if grade is None else round(float(grade)), query_id or "")
+        judged.add(question, target, 1 if grade is None else round(float(grade)), query_id or "")
         origin = _value(row, ("origin",)) or origin
-    return Judgements(found.queries, found.relevant, known or Level.DOCUMENT, origin)
+    return Judgements(judged.queries, judged.relevant, known or Level.DOCUMENT, origin)
 
 
 def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
-    found = next((row[name] for name in names if row.get(name) not in {None, ""}), None)
-    return None if found is None else str(found)
+    value = next((row[name] for name in names if row.get(name) not in {None, ""}), None)
+    return None if value is None else str(value)
 
 
 def _level_of(row: Mapping[str, object]) -> Level | None:
@@ -165,12 +165,12 @@ def _from_beir(folder: Path, level: Level) -> Judgements:
             f"{folder} is no BEIR folder: it needs queries.jsonl, and qrels/test.tsv or qrels.tsv"
         )
     queries = {str(row["_id"]): str(row["text"]) for row in _json_rows(texts)}
-    found = Collector()
+    judged = Collector()
     with qrels.open(encoding="utf-8", newline="") as lines:
         for query_id, target, grade in list(csv.reader(lines, delimiter="\t"))[1:]:
             if query_id in queries:
-                found.add(queries[query_id], target, int(grade), query_id)
-    return Judgements(found.queries, found.relevant, level)
+                judged.add(queries[query_id], target, int(grade), query_id)
+    return Judgements(judged.queries, judged.relevant, level)
 
 
 def _from_ir_datasets(id_: str, level: Level) -> Judgements:
@@ -180,11 +180,11 @@ def _from_ir_datasets(id_: str, level: Level) -> Judgements:
         raise MissingDependencyError(f"{_IR_DATASETS}{id_}", package="ir-datasets") from error
     dataset = ir_datasets.load(id_)
     queries = {str(each.query_id): str(each.default_text()) for each in dataset.queries_iter()}
-    found = Collector()
+    judged = Collector()
     for each in dataset.qrels_iter():
         if each.query_id in queries:
-            found.add(queries[each.query_id], each.doc_id, int(each.relevance), each.query_id)
-    return Judgements(found.queries, found.relevant, level)
+            judged.add(queries[each.query_id], each.doc_id, int(each.relevance), each.query_id)
+    return Judgements(judged.queries, judged.relevant, level)
 
 
 def _from_json(path: Path, level: Level | None) -> Judgements:
@@ -211,10 +211,10 @@ def _from_pairs(
 
 def _from_rag_examples(rows: Sequence[Mapping[str, Any]], level: Level) -> Judgements:
     """By the reference contexts; questions that an LLM wrote make the judgements synthetic."""
-    found, is_synthetic = Collector(), False
+    judged, is_synthetic = Collector(), False
     for row in rows:
         is_synthetic = is_synthetic or (row.get("query_by") or {}).get("type") == "ai"
         for context in row["reference_contexts"] or ():
-            found.add(row["query"], context)
+            judged.add(row["query"], context)
     origin = BY_LLM if is_synthetic else LABELS
-    return Judgements(found.queries, found.relevant, level, origin)
+    return Judgements(judged.queries, judged.relevant, level, origin)

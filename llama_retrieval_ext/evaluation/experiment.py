@@ -188,12 +188,12 @@ class Experiment:
         Raises:
             ConfigurationError: A question has no answer yet.
         """
-        found = [
+        logged = [
             self._log.get(name, query_id, question)
             for query_id, question in self.judgements.queries.items()
         ]
-        answers = [answer for answer in found if answer is not None]
-        if len(answers) < len(found):
+        answers = [answer for answer in logged if answer is not None]
+        if len(answers) < len(logged):
             raise ConfigurationError("the experiment has not run; call run() first")
         return answers
 
@@ -204,11 +204,11 @@ class Experiment:
         try:
             with entered(Context(session)), counting(cost):
                 plan = retrieval(self.retrievers[name], Query.of(question), top_k=self.top_k)
-                found = run(plan)[: self.top_k]
+                ranking = run(plan)[: self.top_k]
             names = self.judgements.names_of
             hits = tuple(
                 JudgedHit(hit.node.node_id, hit.score, tuple(names(hit.node, query_id)))
-                for hit in found
+                for hit in ranking
             )
         except MISTAKES:
             raise
@@ -221,11 +221,11 @@ class Experiment:
 
     def _measured(self, name: str) -> dict[str, dict[str, float]]:
         run_of = self.judgements.run_of
-        found = {
+        runs = {
             answer.query_id: run_of(answer.query_id, [hit.names for hit in answer.hits])
             for answer in self.answers(name)
         }
-        return measure_queries(self.measures, self.judgements.relevant, found)
+        return measure_queries(self.measures, self.judgements.relevant, runs)
 
     def _value(self, name: str, measure: str) -> Mapping[str, float]:
         if name not in self._values:
@@ -296,14 +296,7 @@ class Experiment:
 def named_retrievers(
     retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
 ) -> dict[str, BaseRetriever]:
-    """Return retrievers by name; those of a list are named after themselves.
-
-    Args:
-        retrievers: At least one.
-
-    Raises:
-        ConfigurationError: There is none, or one is none.
-    """
+    """Return retrievers by name; those of a list are named after themselves."""
     if not isinstance(retrievers, Mapping):
         if isinstance(retrievers, BaseRetriever):
             raise ConfigurationError("retrievers are a list or a mapping; write [...] around one")
@@ -317,11 +310,7 @@ def named_retrievers(
 
 
 def frame_of(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
-    """Return rows as a pandas table.
-
-    Args:
-        rows: By name of the column.
-    """
+    """Return rows as a pandas table."""
     from pandas import DataFrame  # noqa: PLC0415 - optional
 
     return DataFrame(list(rows))

@@ -162,14 +162,7 @@ class Collector:
     relevant: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, question: str, target: str, grade: int = 1, query_id: str = "") -> None:
-        """Add a row; without an id, equal questions are one.
-
-        Args:
-            question: Its text.
-            target: What is judged.
-            grade: Its grade.
-            query_id: Id of the question; empty for its text.
-        """
+        """Add a row; without an id, equal questions are one."""
         self.queries.setdefault(query_id or question, question)
         self.relevant.setdefault(query_id or question, {})[target] = grade
 

@@ -61,12 +61,12 @@ def measure_queries(
     import ir_measures  # noqa: PLC0415 - optional; parse_measures says so
 
     measures = parse_measures(names)
-    found: dict[str, dict[str, float]] = {
+    values: dict[str, dict[str, float]] = {
         str(each): dict.fromkeys(relevant, 0.0) for each in measures
     }
     answered = {query_id: dict(scores) for query_id, scores in run.items() if scores}
     grades = {query_id: dict(own) for query_id, own in relevant.items()}
     metrics: Iterable[Any] = ir_measures.iter_calc(measures, grades, answered) if answered else ()
     for metric in metrics:
-        found[str(metric.measure)][metric.query_id] = float(metric.value)
-    return found
+        values[str(metric.measure)][metric.query_id] = float(metric.value)
+    return values

@@ -69,25 +69,25 @@ def known_item_questions(
     check_count(count, "count")
     known = _nodes_of(nodes)
     terms_of = (tokenizer or Tokenizer()).tokens
-    found, random = Collector(), Random(seed)  # noqa: S311 - no secret
+    judged, random = Collector(), Random(seed)  # noqa: S311 - no secret
     titles = _by_title(known)
     chosen = random.sample(sorted(titles), min(len(titles), int(count * _TITLE_SHARE)))
     for title in chosen:
         for node_id in titles[title]:
-            found.add(title, node_id)
+            judged.add(title, node_id)
     texts = {node.node_id: node.get_content() for node in known}
     counts = Counter(term for text in texts.values() for term in set(terms_of(text)))
     rarity = {term: math.log(len(known) / n) + 1 for term, n in counts.items()}
     for text in random.sample(list(texts.values()), len(texts)):
-        sentence = "" if len(found.queries) >= count else _rarest(text, rarity, terms_of)
+        sentence = "" if len(judged.queries) >= count else _rarest(text, rarity, terms_of)
         for node_id in [id_ for id_, each in texts.items() if sentence and sentence in each]:
-            found.add(sentence, node_id)
-    if not found.queries:
+            judged.add(sentence, node_id)
+    if not judged.queries:
         raise ConfigurationError(
             f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} terms; "
             "pass the nodes of the collection, or label questions by hand"
         )
-    return Judgements(found.queries, found.relevant, Level.NODE, KNOWN_ITEMS)
+    return Judgements(judged.queries, judged.relevant, Level.NODE, KNOWN_ITEMS)
 
 
 def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 0) -> Judgements:
@@ -111,13 +111,13 @@ def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 
     check_count(count, "count")
     of_type(llm, LLM, "llm")
     known = _nodes_of(nodes)
-    found = Collector()
+    judged = Collector()
     for node in Random(seed).sample(known, min(count, len(known))):  # noqa: S311 - no secret
         for question in _written(node, llm):
-            found.add(question, node.node_id)
-    if not found.queries:
+            judged.add(question, node.node_id)
+    if not judged.queries:
         raise ConfigurationError(f"the LLM wrote no question about any of {len(known)} nodes")
-    return Judgements(found.queries, found.relevant, Level.NODE, BY_LLM)
+    return Judgements(judged.queries, judged.relevant, Level.NODE, BY_LLM)
 
 
 def _nodes_of(nodes: Nodes) -> list[BaseNode]:
@@ -132,12 +132,12 @@ def _nodes_of(nodes: Nodes) -> list[BaseNode]:
 
 
 def _by_title(nodes: Iterable[BaseNode]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    node_ids: dict[str, list[str]] = {}
     for node in nodes:
         title = next((node.metadata[key] for key in _TITLES if node.metadata.get(key)), None)
         if isinstance(title, str) and title.strip():
-            found.setdefault(title.strip(), []).append(node.node_id)
-    return found
+            node_ids.setdefault(title.strip(), []).append(node.node_id)
+    return node_ids
 
 
 def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[str]]) -> str:

@@ -41,14 +41,7 @@ _cost: ContextVar[Cost | None] = ContextVar("llama_retrieval_ext_cost", default=
 
 @contextmanager
 def counting(cost: Cost) -> Generator[Cost]:
-    """Count the calls of models within the block, in all its threads and tasks.
-
-    Args:
-        cost: Where to count; a block around this one does not count them.
-
-    Yields:
-        The same cost.
-    """
+    """Count the calls of models within the block, in all its threads and tasks."""
     token = _cost.set(cost)
     try:
         yield cost
@@ -104,13 +97,7 @@ class SharedRankings:
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking, which runs the one given if nobody has run it yet.
-
-        Args:
-            retriever: Whose ranking.
-            query: As the retriever gets it.
-            plan: Calls the retriever.
-        """
+        """Return the plan for a ranking, which runs the one given if nobody has run it yet."""
         is_new = False
 
         def find() -> _Ranking:
@@ -124,14 +111,14 @@ class SharedRankings:
             duration_s = time.perf_counter() - begun
             return _Ranking(retriever, hits, cost, session.degraded, duration_s)
 
-        found = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
-        current_context().session.degraded.extend(found.degraded)
+        shared = yield from self._rankings.get(_key(retriever, query), lambda: Call(find))
+        current_context().session.degraded.extend(shared.degraded)
         cost = _cost.get()
         if cost is not None:
-            cost.embeddings += found.cost.embeddings
-            cost.llm_calls += found.cost.llm_calls
-            cost.reused_s.extend(found.cost.reused_s if is_new else [found.duration_s])
-        return list(found.hits)
+            cost.embeddings += shared.cost.embeddings
+            cost.llm_calls += shared.cost.llm_calls
+            cost.reused_s.extend(shared.cost.reused_s if is_new else [shared.duration_s])
+        return list(shared.hits)
 
 
 def _key(retriever: BaseRetriever, query: Query) -> tuple[object, ...]:

@@ -114,10 +114,10 @@ class Trial:
     def collect(self, folder: str | Path | None, *, progress: bool) -> None:
         """Ask the legs."""
         legs, measures = self.pipeline.legs, [self.measure]
-        asked = Experiment(legs, self.judgements, measures=measures, folder=folder)
-        asked.run(progress=progress)
+        experiment = Experiment(legs, self.judgements, measures=measures, folder=folder)
+        experiment.run(progress=progress)
         for name in legs:
-            answers = asked.answers(name)
+            answers = experiment.answers(name)
             failed = [answer for answer in answers if answer.error is not None]
             if failed:
                 raise ExecutionError(

@@ -97,7 +97,7 @@ class LegRecorder(Retriever):
         super().__init__(top_k=None, name=leg.name)
         self.leg = leg
         self.source = Pipeline(leg.retriever, rewrites=rewrites) if rewrites else leg.retriever
-        self.found: dict[str, list[Hit]] = {}
+        self.hits: dict[str, list[Hit]] = {}
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -105,9 +105,9 @@ class LegRecorder(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
-        self.found[query.query_str] = [as_hit(hit) for hit in found]
-        return self.found[query.query_str]
+        ranking = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
+        self.hits[query.query_str] = [as_hit(hit) for hit in ranking]
+        return self.hits[query.query_str]
 
 
 @dataclass(slots=True)
@@ -162,11 +162,7 @@ class FusedPipeline:
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last.
-
-        Args:
-            current: Where to start.
-        """
+        """Yield each parameter with settings to try; get the one chosen, and return the last."""
         for parameter in ("fusion and weights", "depth", "MMR lambda"):
             settings = self.settings_of(parameter, current)
             if settings:
@@ -174,22 +170,17 @@ class FusedPipeline:
         return current
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
-        """Return the settings that differ from one in a parameter; none where it has none.
-
-        Args:
-            parameter: ``fusion and weights``, ``depth`` or ``MMR lambda``.
-            current: The one.
-        """
-        found: list[Setting] = []
+        """Return the settings that differ from one in a parameter; none where it has none."""
+        settings: list[Setting] = []
         if parameter == "fusion and weights":
-            found = self._fusions(current)
+            settings = self._fusions(current)
         elif parameter == "MMR lambda" and current.mmr_lambda is not None:
-            found = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
+            settings = [replace(current, mmr_lambda=each) for each in _LAMBDAS]
         elif parameter == "depth" and self._takes_depth:
             least = self.source.top_k or 1
             depths = [each for each in _DEPTHS if least <= each < self.depth]
-            found = [replace(current, depth=each) for each in depths]
-        return [each for each in found if each != current]
+            settings = [replace(current, depth=each) for each in depths]
+        return [each for each in settings if each != current]
 
     @property
     def _takes_depth(self) -> bool:
@@ -203,13 +194,7 @@ class FusedPipeline:
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the pipeline with a setting ranks first, best first.
-
-        Args:
-            setting: The setting.
-            question: The text of the question.
-            rankings: What the legs found.
-        """
+        """Return the node ids that the pipeline with a setting ranks first, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion
         if fusion is None:
@@ -231,33 +216,29 @@ class FusedPipeline:
             top_k=mmr.top_k or len(cut),
             lambda_mult=mmr.lambda_mult if setting.mmr_lambda is None else setting.mmr_lambda,
         )
-        return [cut[place] for place, _ in picks]
+        return [cut[index] for index, _ in picks]
 
     def _vectors_of(self, question: str, mmr: MMR) -> tuple[Vector, dict[str, Vector]]:
         if question not in self._vectors:
             hits: dict[str, Hit] = {}
             for leg in self.legs.values():
-                if question not in leg.found:  # saved by an earlier process, without embeddings
+                if question not in leg.hits:  # saved by an earlier process, without embeddings
                     leg.search(question)
-                hits |= {hit.node.node_id: hit for hit in leg.found[question]}
+                hits |= {hit.node.node_id: hit for hit in leg.hits[question]}
             query, vectors = run(mmr.vectors_plan(Query.of(question), list(hits.values())))
             self._vectors[question] = query, dict(zip(hits, vectors, strict=True))
         return self._vectors[question]
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the pipeline with another setting; it shares stores and legs with this one.
-
-        Args:
-            setting: The setting.
-        """
-        made: Retriever = _with_fusion(self.source, setting)
+        """Return the pipeline with another setting; it shares stores and legs with this one."""
+        rebuilt: Retriever = _with_fusion(self.source, setting)
         outer, _ = _unwrapped(self.retriever)
         for each in reversed(outer):
             refines = [self._refine(stage, setting) for stage in each.refines]
-            made = bound_as(
+            rebuilt = bound_as(
                 each,
                 Pipeline(
-                    made,
+                    rebuilt,
                     rewrites=each.rewrites,
                     refines=refines,
                     top_k=each.top_k,
@@ -265,7 +246,7 @@ class FusedPipeline:
                     name=each.name,
                 ),
             )
-        return made
+        return rebuilt
 
     def _refine(self, stage: Refine, setting: Setting) -> Refine:
         if stage is not self.mmr or self.mmr is None or setting.mmr_lambda is None:
@@ -346,8 +327,8 @@ def _weighted(fusion: Fusion, weights: Mapping[str, float] | None) -> Fusion:
 
 
 def _with_fields(fusion: Fusion, values: Mapping[str, object]) -> Fusion:
-    made: Fusion = replace(fusion, **values)  # type: ignore[type-var]  # they all are dataclasses
-    return made
+    changed: Fusion = replace(fusion, **values)  # type: ignore[type-var]  # they all are dataclasses
+    return changed
 
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
@@ -362,9 +343,9 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             arguments["alpha"] = round(weights["vector"], 4)
         else:
             arguments["fusion"] = _weighted(setting.fusion, weights)
-        made = bound_as(source, HybridRetriever(**arguments))
-        record_argument(made, "store", store)
-        return made
+        hybrid = bound_as(source, HybridRetriever(**arguments))
+        record_argument(hybrid, "store", store)
+        return hybrid
     fusion = _weighted(setting.fusion or source.fusion, weights)
     if isinstance(source, QueryFusionRetriever):
         arguments |= {
@@ -388,13 +369,8 @@ def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
     return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
 
 
-def bound_as(original: Retriever, made: R) -> R:
-    """Bind a new retriever to the scope and objects of another one, and return it.
-
-    Args:
-        original: The other one.
-        made: The new one.
-    """
-    made.scope, made.requires_scope = original.scope, original.requires_scope
-    made.object_map = original.object_map
-    return made
+def bound_as(original: Retriever, retriever: R) -> R:
+    """Bind a new retriever to the scope and objects of another one, and return it."""
+    retriever.scope, retriever.requires_scope = original.scope, original.requires_scope
+    retriever.object_map = original.object_map
+    return retriever

@@ -62,38 +62,24 @@ class SeededGraph:
         return max(self.retriever.candidates, self.retriever.top_k or 1)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield damping with settings to try; return the one chosen.
-
-        Args:
-            current: Where to start.
-        """
+        """Yield damping with settings to try; return the one chosen."""
         settings = [replace(current, damping=each) for each in _DAMPINGS]
         return (yield "damping", [each for each in settings if each != current])
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the walk with a damping ranks first, best first.
-
-        Args:
-            setting: The setting.
-            question: The text of the question.
-            rankings: What the seed found.
-        """
+        """Return the node ids that the walk with a damping ranks first, best first."""
         if setting.damping not in self._walks:
             replay = _Replay()
             self._walks[setting.damping] = replay, self._built(replay, setting)
         replay, walk = self._walks[setting.damping]
         hits = rankings.get(_SEED, ())
         replay.hits = [Hit(node=TextNode(id_=id_), score=score) for id_, score in hits]
-        found = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
-        self.nodes |= found
-        return list(found)
+        nodes = {hit.node.node_id: hit.node for hit in walk.retrieve(question)}
+        self.nodes |= nodes
+        return list(nodes)
 
     def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the retriever with another damping; it shares store, graph and seed.
-
-        Args:
-            setting: The setting.
-        """
+        """Return the retriever with another damping; it shares store, graph and seed."""
         return self._built(self.seed, setting)
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
@@ -101,8 +87,8 @@ class SeededGraph:
         arguments: dict[str, Any] = dict(arguments_of(own))  # as the constructor got them
         store, graph = arguments["store"], arguments["graph"]
         arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
-        made = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
-        record_argument(made, "store", store)
-        record_argument(made, "graph", graph)
-        bound_as(own, made)
-        return made
+        walk = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
+        record_argument(walk, "store", store)
+        record_argument(walk, "graph", graph)
+        bound_as(own, walk)
+        return walk

@@ -224,17 +224,14 @@ def live_arguments(retriever: BaseRetriever) -> dict[str, object]:
     """Return the stores, models and graphs in a pipeline, by the names of the arguments.
 
     A second object for an argument of the same name gets a number: ``store``, ``store_2``.
-
-    Args:
-        retriever: The pipeline.
     """
-    found: dict[str, object] = {}
+    live: dict[str, object] = {}
     for name, value in _live_arguments(retriever):
-        if any(value is each for each in found.values()):
+        if any(value is each for each in live.values()):
             continue
-        number = 1 + sum(each.partition("_#")[0] == name for each in found)
-        found[name if number == 1 else f"{name}_#{number}"] = value
-    return {name.replace("_#", "_"): value for name, value in found.items()}
+        number = 1 + sum(each.partition("_#")[0] == name for each in live)
+        live[name if number == 1 else f"{name}_#{number}"] = value
+    return {name.replace("_#", "_"): value for name, value in live.items()}
 
 
 def _live_arguments(retriever: object) -> Iterator[tuple[str, object]]:

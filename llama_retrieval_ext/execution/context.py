@@ -46,12 +46,7 @@ class SingleFlight:
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
-        """Return the plan for the value of a key, computed once however many legs request it.
-
-        Args:
-            key: What identifies the value.
-            make: Returns the call that computes it.
-        """
+        """Return the plan for the value of a key, computed once however many legs request it."""
         while True:
             with self._lock:
                 known = self._values.get(key)
@@ -73,12 +68,7 @@ class SingleFlight:
         return key in self._values
 
     def keep(self, key: Hashable, value: object) -> None:
-        """Keep a value under a key, unless there is one, or one being computed.
-
-        Args:
-            key: What identifies the value.
-            value: The value, computed in a batch.
-        """
+        """Keep a value under a key, unless there is one, or one being computed."""
         with self._lock:
             if key not in self._values:
                 known = self._values[key] = _Value()
@@ -147,13 +137,7 @@ class SharesRankings(Protocol):
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking, which need not run the one that finds it.
-
-        Args:
-            retriever: Whose ranking.
-            query: As the retriever gets it.
-            plan: Calls the retriever.
-        """
+        """Return the plan for a ranking, which need not run the one that finds it."""
         ...
 
 
@@ -279,12 +263,7 @@ class RetrievalDegradedEvent(BaseEvent):
 
 
 def note_degraded(where: str, reason: BaseException | str) -> None:
-    """Note that the current answer lacks a part.
-
-    Args:
-        where: The leg or stage; the legs on the way to it are put before it.
-        reason: What went wrong there.
-    """
+    """Note that the current answer lacks a part."""
     text = reason if isinstance(reason, str) else describe(reason)
     context = current_context()
     path = "/".join((*context.legs, where))
@@ -305,11 +284,7 @@ def recording() -> Trace | None:
 
 
 def note_merged(merged: Mapping[str, str]) -> None:
-    """Record which nodes were left out for others.
-
-    Args:
-        merged: By the id of the node that was left out, the id of the one that stands for it.
-    """
+    """Record which nodes were left out for others."""
     trace = recording()
     if trace is not None and merged:
         known = trace.notes.get("merged")
@@ -317,24 +292,14 @@ def note_merged(merged: Mapping[str, str]) -> None:
 
 
 def note_legs(rankings: Mapping[str, Sequence[ScoredId]]) -> None:
-    """Add the rankings of the legs of one request to the trace, if one is kept.
-
-    Args:
-        rankings: Ids and scores, best first, by the name of the leg.
-    """
+    """Add the rankings of the legs of one request to the trace, if one is kept."""
     trace = current_context().trace
     if trace is not None:
         trace.end_legs(rankings)
 
 
 def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
-    """Return the same plan as a step of the trace, if one is kept.
-
-    Args:
-        part: A stage, which the trace shows by its ``repr``, or a name.
-        plan: What runs.
-        reports: Whether its partial results are reported, as a retriever's are; not a stage's.
-    """
+    """Return the same plan as a step of the trace, if one is kept."""
     context = current_context()
     if context.trace is None:
         return (yield from plan)
@@ -351,12 +316,7 @@ def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
 
 
 def note_details(*, is_total: bool = False, **values: DetailValue) -> None:
-    """Add to the details of the current answer; repeated notes of one stage add up.
-
-    Args:
-        is_total: Whether the short name has the sum over all stages, or the outermost's value.
-        values: Lists or counts, by name.
-    """
+    """Add to the details of the current answer; repeated notes of one stage add up."""
     context = current_context()
     context.session.details.extend(
         Detail(context.legs, name, value, is_total) for name, value in values.items()

@@ -88,7 +88,7 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
         futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
-        ended = {step: step.outcome_of(futures[place]) for place, step in _by_deadline(steps)}
+        ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
     outcomes = [step.run() for step in steps[-1:]]
     # What no thread has begun by now is done here as well. While short tasks keep the interpreter
@@ -105,7 +105,7 @@ async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
         ended = {
-            step: await step.aoutcome_of(running[place]) for place, step in _by_deadline(steps)
+            step: await step.aoutcome_of(running[index]) for index, step in _by_deadline(steps)
         }
         return [ended[step] for step in steps]
     finally:
@@ -275,13 +275,7 @@ _NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeErr
 
 
 async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
-    """Return what the async way gives, or the blocking way in a thread if there is no async way.
-
-    Args:
-        attempt: The async way. An error that says that it cannot work leads to ``blocking``; any
-            other is raised.
-        blocking: The blocking way; its error, if any, is raised.
-    """
+    """Return what the async way gives, or the blocking way in a thread if there is no async way."""
     try:
         return await attempt()
     except RetrievalExtError:

@@ -14,16 +14,7 @@ _WORTH_A_BATCH = 2
 
 
 def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
-    """The plan for the embedding of a query.
-
-    Args:
-        query: An embedding it carries is used as it is. Several embedding texts give their mean, as
-            in LlamaIndex.
-        model: The embedding model of the store.
-
-    Returns:
-        The embedding, in the model's dimension.
-    """
+    """The plan for the embedding of a query."""
     if query.embedding is not None:
         return query.embedding
     texts = query.embedding_strs
@@ -53,10 +44,6 @@ def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[
 
     A model that can embeds all in one call. A text that fails otherwise then fails once in each
     query that it belongs to, without another call.
-
-    Args:
-        queries: Those with an embedding of their own are left out.
-        model: The embedding model of the store.
     """
     texts = Counter(
         text for query in queries if query.embedding is None for text in query.embedding_strs

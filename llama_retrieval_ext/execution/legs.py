@@ -237,22 +237,7 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Answers], None] | None = None,
 ) -> Plan[Answers]:
-    """Return the plan that sends requests to legs, all at the same time.
-
-    Args:
-        asks: The requests.
-        min_success: How many legs must answer, an empty answer included. A leg that gets several
-            queries has answered when it has answered one.
-        on_answer: Gets the answers so far, each time one more is in, on the thread of that leg.
-            Without it the partial results of a single leg are reported; those of several would
-            interleave.
-
-    Returns:
-        One ranking per request, in their order; None for a leg that was left out.
-
-    Raises:
-        TooFewLegsError: Fewer than ``min_success`` answered.
-    """
+    """Return the plan that sends requests to legs, all at the same time."""
     outcomes = yield from _outcomes(asks, on_answer)
     for each, outcome in zip(asks, outcomes, strict=True):
         _update_breaker(each.leg, outcome.error)
@@ -271,17 +256,7 @@ def ask(
 
 
 def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
-    """The plan for a part of a leg's work, which must not fail the rest of it.
-
-    Args:
-        leg: The name of the leg.
-        part: What the part is called in the trace.
-        plan: The plan of the part.
-        breaker: The circuit breaker of the leg.
-
-    Returns:
-        The outcome. Pass an error on to `ask` as `Ask.failure`, which reports it as the leg's.
-    """
+    """The plan for a part of a leg's work, which must not fail the rest of it."""
     guarded = _guarded(leg, plan, breaker)
     outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
     if outcomes[0].error is None:
@@ -377,16 +352,16 @@ def _reported(
     answers: Answers = [None] * len(plans)
     lock = Lock()
 
-    def reporting(place: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
+    def reporting(index: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
         hits = yield from plan
         # In the lock, so that no report is older than the one before. What cannot be fused fails
         # the answer in the end, not the leg that happens to be in.
         with lock, suppress(ScoreError):
-            answers[place] = hits
+            answers[index] = hits
             on_answer(list(answers))
         return hits
 
-    return [reporting(place, plan) for place, plan in enumerate(plans)]
+    return [reporting(index, plan) for index, plan in enumerate(plans)]
 
 
 def _update_breaker(leg: Leg, error: BaseException | None) -> None:

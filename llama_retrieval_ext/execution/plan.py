@@ -124,11 +124,7 @@ Plan: TypeAlias = Generator[Effect, Any, T_co]
 
 
 def finished(value: U) -> Plan[U]:
-    """Return the plan whose result is known already.
-
-    Args:
-        value: The result.
-    """
+    """Return the plan whose result is known already."""
     yield from ()
     return value
 

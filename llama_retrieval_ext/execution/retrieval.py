@@ -26,15 +26,7 @@ class HonoursQuery:
 
 
 def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
-    """Return the retriever; raise if it is none.
-
-    Args:
-        retriever: Ours or any other LlamaIndex retriever.
-        what: What the argument is called.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """Return the retriever; raise if it is none."""
     instead = "pass a LlamaIndex retriever; an index has as_retriever()"
     return of_type(retriever, BaseRetriever, what, instead=instead)
 
@@ -47,14 +39,6 @@ def retrieval(
     A retriever of another package does not apply scope and filters: its hits are checked here, and
     those outside are dropped and reported as degraded. Where its async methods do not work, as with
     a store that has only a blocking client, it runs in a thread.
-
-    Args:
-        retriever: Ours or any other LlamaIndex retriever.
-        query: The query.
-        top_k: How many hits to request; another package's retriever returns its own number.
-
-    Raises:
-        ScoreError: Another package's retriever returns a score that is not finite.
     """
     shared = current_context().session.shared_rankings
     plan = _retrieval(retriever, query, top_k)
@@ -74,11 +58,11 @@ def _retrieval(
         return hits
     embedding = yield from _shared_embedding(retriever, query)
     # Without partial results: its parts know no scope either, and several may report at once.
-    found = yield from reporting(call(_call(retriever, query, embedding)), None)
-    for hit in found:
+    ranking = yield from reporting(call(_call(retriever, query, embedding)), None)
+    for hit in ranking:
         if hit.score is not None:  # some give none; what becomes of that is the stages' affair
             finite_score(hit.node.node_id, hit.score)
-    seen = visible(found, query, type(retriever).__name__)
+    seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
         origin = Origin(retriever._vector_store, retriever._embed_model)  # noqa: SLF001 - as below
         return [with_origin(as_hit(hit), origin) for hit in seen]
@@ -136,13 +120,7 @@ def _has_async(retriever: BaseRetriever) -> bool:
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
-    """The hits within the query's scope and filters; what is dropped degrades the answer.
-
-    Args:
-        hits: From something that knows neither.
-        query: What they answer.
-        name: Who found them.
-    """
+    """The hits within the query's scope and filters; what is dropped degrades the answer."""
     condition = query.condition
     if condition is None:
         return hits

@@ -17,11 +17,7 @@ Report = Callable[[T], None]
 
 
 def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
-    """Yield what the work reports, as it is reported, and last what it returns.
-
-    Args:
-        work: Runs in a thread, in a copy of this context; gets the function to report by.
-    """
+    """Yield what the work reports, as it is reported, and last what it returns."""
     reports: SimpleQueue[T | None] = SimpleQueue()
     context = copy_context()
     future = pool.submit(lambda: context.run(work, reports.put))
@@ -87,10 +83,6 @@ def reporting(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
     """Return the same plan, with its partial results reported to ``on_partial`` alone.
 
     The tasks of a plan report nothing unless they are wrapped: those side by side would interleave.
-
-    Args:
-        plan: What runs.
-        on_partial: Called with partial results; None for nobody.
     """
     context = current_context()
     if context.on_partial is on_partial:

@@ -115,11 +115,7 @@ def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
 
 
 def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
-    """The names that legs were given, one a leg; None where a leg is named after its retriever.
-
-    Args:
-        legs: Of one composite.
-    """
+    """The names that legs were given, one a leg; None where a leg is named after its retriever."""
     own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
     return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
 

@@ -102,8 +102,8 @@ def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
     for stage in rewrites:
         name = f"{type(stage).__name__}.rewrite_plan"
         plan = plan_of(stage.rewrite_plan(query), name)
-        made = yield from _attempt(repr(stage), plan, otherwise=query)
-        query = _within(query, query_of(made, name))
+        rewrite = yield from _attempt(repr(stage), plan, otherwise=query)
+        query = _within(query, query_of(rewrite, name))
     return query
 
 
@@ -112,24 +112,24 @@ def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
     name = f"{type(stage).__name__}.fan_out_plan"
     plan = plan_of(stage.fan_out_plan(query), name)
     queries = yield from _attempt(repr(stage), plan, otherwise=[query])
-    return [_within(query, query_of(made, name)) for made in queries or [query]]
+    return [_within(query, query_of(form, name)) for form in queries or [query]]
 
 
-def _within(query: Query, made: str | QueryBundle) -> Query:
+def _within(query: Query, rewrite: str | QueryBundle) -> Query:
     """A query made of another, within what that may see: a stage can narrow this, never widen."""
-    if isinstance(made, str):
-        return reworded(query, made)
-    if not isinstance(made, Query):
+    if isinstance(rewrite, str):
+        return reworded(query, rewrite)
+    if not isinstance(rewrite, Query):
         return replace(
             query,
-            query_str=made.query_str,
-            image_path=made.image_path,
-            custom_embedding_strs=made.custom_embedding_strs,
-            embedding=made.embedding,
+            query_str=rewrite.query_str,
+            image_path=rewrite.image_path,
+            custom_embedding_strs=rewrite.custom_embedding_strs,
+            embedding=rewrite.embedding,
         )
-    if made.scope != query.scope or made.filters is not query.filters:
-        made = made.but(filters=query.filters, scope=query.scope)
-    return made if made.at_least else replace(made, at_least=query.at_least)
+    if rewrite.scope != query.scope or rewrite.filters is not query.filters:
+        rewrite = rewrite.but(filters=query.filters, scope=query.scope)
+    return rewrite if rewrite.at_least else replace(rewrite, at_least=query.at_least)
 
 
 def _attempt(name: str, plan: Plan[T], *, otherwise: T) -> Plan[T]:
@@ -149,11 +149,6 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
     """The plan for the ranking that a stage makes of another, checked.
 
     A reranker that returns nothing leaves the order as it was, and the answer is degraded.
-
-    Raises:
-        ConfigurationError: The stage returns something that is no ranking.
-        ExecutionError: It returns a hit that was not in the ranking.
-        ScoreError: A score is not finite.
     """
     plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
@@ -163,33 +158,22 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
     return ranking
 
 
-def checked(stage: Refine, found: object, hits: Sequence[Hit]) -> list[Hit]:
-    """The ranking that a stage returned, each id once and best first.
-
-    Args:
-        stage: The stage.
-        found: What it returned.
-        hits: The ranking that it got.
-
-    Raises:
-        ConfigurationError: It is no ranking.
-        ExecutionError: It has a hit that was not in the ranking.
-        ScoreError: A score is not finite.
-    """
-    ranking = ranking_of(found, f"{type(stage).__name__}.refine_plan")
+def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:
+    """The ranking that a stage returned, each id once and best first."""
+    ranking = ranking_of(answer, f"{type(stage).__name__}.refine_plan")
     # No pair a hit: thousands of these wake the garbage collector.
-    places = {hit.node.node_id: place for place, hit in enumerate(hits)}
+    places = {hit.node.node_id: index for index, hit in enumerate(hits)}
     kept: dict[str, Hit] = {}
     for hit in ranking:
         node_id = hit.node.node_id
         if node_id not in kept:
-            place = places.get(node_id)
-            if place is None and not stage.adds:
+            index = places.get(node_id)
+            if index is None and not stage.adds:
                 raise ExecutionError(
                     f"{stage!r} returned node {node_id!r}, which was not in the ranking; a Refine "
                     "only drops, rescores and reorders hits: write a Retriever to find others"
                 )
-            kept[node_id] = _scored(stage, hit, None if place is None else hits[place])
+            kept[node_id] = _scored(stage, hit, None if index is None else hits[index])
     if not stage.keeps_order:
         return list(kept.values())
     before = [places.get(node_id, len(hits)) for node_id in kept]
@@ -197,16 +181,16 @@ def checked(stage: Refine, found: object, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
-    made = hit if isinstance(hit, Hit) else _like(hit, before, repr(stage))
-    if made.score is None:
+    scored = hit if isinstance(hit, Hit) else _like(hit, before, repr(stage))
+    if scored.score is None:
         if before is not None and before.score is not None:
-            return with_score(made, before.score, made.contributions)
-    elif not math.isfinite(made.score):
+            return with_score(scored, before.score, scored.contributions)
+    elif not math.isfinite(scored.score):
         raise ScoreError(
-            f"{stage!r} gave node {made.node.node_id!r} the score {made.score}; "
+            f"{stage!r} gave node {scored.node.node_id!r} the score {scored.score}; "
             "scores must be finite numbers"
         )
-    return made
+    return scored
 
 
 def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
@@ -225,7 +209,7 @@ def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) 
     if any(first > second for first, second in pairwise(places)):
         return in_order(ranking)
     is_rescored = any(
-        place < len(hits) and hits[place].score != hit.score
-        for hit, place in zip(ranking, places, strict=True)
+        index < len(hits) and hits[index].score != hit.score
+        for hit, index in zip(ranking, places, strict=True)
     )
     return ordered(ranking) if is_rescored else ranking

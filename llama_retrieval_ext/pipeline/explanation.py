@@ -227,11 +227,7 @@ class Explanation(SearchResult):
 
 
 def explanation_of(result: SearchResult) -> Explanation:
-    """Return the result of a search whose trace recorded everything as an explanation.
-
-    Args:
-        result: Of a search.
-    """
+    """Return the result of a search whose trace recorded everything as an explanation."""
     return Explanation(*(getattr(result, each.name) for each in fields(SearchResult)))
 
 
@@ -239,7 +235,7 @@ def _stages(
     step: Trace, legs: tuple[str, ...] = (), before: StageRanking | None = None
 ) -> list[StageRanking]:
     """The stages of a step, its own last; steps that only pass a ranking on are left out."""
-    found: list[StageRanking] = []
+    stages: list[StageRanking] = []
     for child in step.children:
         if child.beside:
             inside = _stages(child, (*legs, child.name))
@@ -247,20 +243,20 @@ def _stages(
             inside = _stages(child, legs, before)
         if child.ranking is not None and inside:
             before = None if child.beside else inside[-1]
-        found += inside
+        stages += inside
     if step.ranking is None:
-        return found
+        return stages
     inner = ranked_children(step)
     if inner and inner[-1].ranking == step.ranking and not inner[-1].beside:
         if len(inner) > 1:
-            return found
-        before = found.pop().before
+            return stages
+        before = stages.pop().before
     name = "/".join(legs if step.beside else (*legs, step.name))
     ranks = {
         node_id: StageRank(name, rank, score)
         for rank, (node_id, score) in enumerate(step.ranking, start=1)
     }
-    return [*found, StageRanking(name, ranks, before)]
+    return [*stages, StageRanking(name, ranks, before)]
 
 
 def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored]:

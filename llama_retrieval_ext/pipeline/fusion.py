@@ -67,11 +67,7 @@ class LegRanking:
     normalised: dict[str, float] = field(default_factory=dict, init=False, compare=False)
 
     def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
-        """Normalised score of every id.
-
-        Raises:
-            ScoreError: One is not finite, or None and to be refused.
-        """
+        """Normalised score of every id."""
         scaled = self._scaled(normalise, unscored)
         self.normalised.update(scaled)
         return scaled
@@ -276,20 +272,20 @@ def _with_contributions(
     legs: Sequence[LegRanking],
     shares: Sequence[Mapping[str, float]],
 ) -> list[FusedId]:
-    given: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
+    contributions: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
     for leg, share in zip(legs, shares, strict=True):
         for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
-            if node_id in given and node_id in share:
+            if node_id in contributions and node_id in share:
                 scaled = leg.normalised.get(node_id)
-                given[node_id].append(
+                contributions[node_id].append(
                     Contribution(leg.name, rank, score, leg.weight, share[node_id], scaled)
                 )
         if len(share) > len(leg.hits):  # the leg votes on what it did not find
-            for node_id in given.keys() & share.keys() - leg.hits.keys():
-                given[node_id].append(
+            for node_id in contributions.keys() & share.keys() - leg.hits.keys():
+                contributions[node_id].append(
                     Contribution(leg.name, None, None, leg.weight, share[node_id])
                 )
-    return [FusedId(node_id, score, tuple(given[node_id])) for node_id, score in top]
+    return [FusedId(node_id, score, tuple(contributions[node_id])) for node_id, score in top]
 
 
 def fuse(
@@ -300,21 +296,7 @@ def fuse(
     top_k: int | None = None,
     source: str,
 ) -> list[Hit]:
-    """The ranking that a fusion makes of several.
-
-    Args:
-        fusion: Ours, or one with a `fuse` of its own, which may take fewer arguments.
-        rankings: The legs that answered, by name.
-        weights: The weight of each leg.
-        top_k: How many hits to return; None for all.
-        source: What the hits name as their source.
-
-    Raises:
-        ConfigurationError: The fusion returns something that is no ranking, or takes no weights
-            and there are some.
-        ExecutionError: It returns a hit that no leg found.
-        ScoreError: A score is missing or not finite.
-    """
+    """The ranking that a fusion makes of several."""
     if type(fusion).fuse is Fusion.fuse:
         return fusion.fuse(rankings, weights=weights, top_k=top_k, source=source)
     options = {"weights": weights, "top_k": top_k, "source": source}
@@ -327,17 +309,17 @@ def fuse(
             "write `def fuse(self, rankings, *, weights=None)`, or leave them out"
         )
     answering = {name: ranking for name, ranking in rankings.items() if weights[name] > 0}
-    found = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
-    return _checked(fusion, found, rankings, source)[:top_k]
+    answer = fusion.fuse(answering, **taken)  # type: ignore[arg-type]  # as far as it takes them
+    return _checked(fusion, answer, rankings, source)[:top_k]
 
 
 def _checked(
-    fusion: Fusion, found: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
+    fusion: Fusion, answer: object, rankings: Mapping[str, Sequence[NodeWithScore]], source: str
 ) -> list[Hit]:
     name = type(fusion).__name__
     known = {hit.node.node_id for ranking in rankings.values() for hit in ranking}
     hits: list[Hit] = []
-    for hit in ranking_of(found, f"{name}.fuse"):
+    for hit in ranking_of(answer, f"{name}.fuse"):
         if hit.node.node_id not in known:
             raise ExecutionError(
                 f"{name}.fuse returned node {hit.node.node_id!r}, which no leg found"

@@ -28,21 +28,10 @@ Sources: TypeAlias = dict[str, list[Hit]]
 def target_hits(
     id_: str, target: Target, query: Query, *, template: str, sources: Sources
 ) -> Plan[list[Hit]]:
-    """The plan for the hits that a target gives, within the query's scope and filters.
-
-    Args:
-        id_: What the index node calls it; the source of its hits.
-        target: A plain node has no score.
-        query: The query.
-        template: Text of the node made of a query engine's answer.
-        sources: Where to note what that answer draws on.
-
-    Raises:
-        ExecutionError: A query engine answered from outside the scope or the filters.
-    """
+    """The plan for the hits that a target gives, within the query's scope and filters."""
     if isinstance(target, BaseRetriever):
-        found = yield from retrieval(target, query.for_child())
-        return [as_hit(hit, source=id_) for hit in found]
+        ranking = yield from retrieval(target, query.for_child())
+        return [as_hit(hit, source=id_) for hit in ranking]
     if isinstance(target, BaseQueryEngine):
         # A copy, as it may be written to, and without an embedding of who knows which model.
         response = yield _query_call(target, replace(query.for_child(), embedding=None))
@@ -142,15 +131,7 @@ class Resolver:
         inside: Sequence[str] = (),
         sources: Sources | None = None,
     ) -> Plan[list[Hit]]:
-        """The plan for the ranking without the index nodes that lead somewhere.
-
-        Args:
-            hits: The ranking.
-            query: What the hits answer; what they lead to gets the same.
-            inside: `entry_id`s of the sources of the hits: an index node that leads there is a
-                circle.
-            sources: Gets what the answers of query engines draw on.
-        """
+        """The plan for the ranking without the index nodes that lead somewhere."""
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
         walk = _Walk(self, query, {} if sources is None else sources)
@@ -187,7 +168,7 @@ class _Walk:
         self.sources = sources
         self._answers: dict[str, Outcome[list[Hit]]] = {}
         self._entered: dict[str, float | None] = {}
-        self._found: list[Hit] = []
+        self._hits: list[Hit] = []
 
     def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
         """The plan for what is found at the end of every way."""
@@ -198,13 +179,13 @@ class _Walk:
             for reached in sorted(level, key=_best_first):
                 door = self._entry(reached, depth, doors)
                 if door is None:
-                    self._found.append(reached.hit)
+                    self._hits.append(reached.hit)
                 else:
                     door.ways.append(reached)
             yield from self._ask(doors)
             depth += 1
             level = [each for where in doors for each in self._behind(where, doors[where], depth)]
-        return self._found
+        return self._hits
 
     def _entry(self, reached: _Reached, depth: int, doors: dict[str, _Entry]) -> _Entry | None:
         """What the hit leads to, noted in ``doors``; None if it is not to be followed."""
@@ -253,7 +234,7 @@ class _Walk:
     def _behind(self, where: str, door: _Entry, depth: int) -> list[_Reached]:
         outcome, best = self._answers[where], door.ways[0]
         if outcome.error is not None:
-            self._found += [reached.hit for reached in door.ways]
+            self._hits += [reached.hit for reached in door.ways]
             return []
         if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
             return []  # a shorter way led here, to the same scores or better ones

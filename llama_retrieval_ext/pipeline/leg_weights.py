@@ -15,15 +15,7 @@ Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 
 def check_weights(weights: Weights) -> None:
-    """Raise if one of the weights cannot be one, or none of a list of them is above 0.
-
-    Args:
-        weights: By leg name, or in the order of the legs; None for none.
-
-    Raises:
-        ConfigurationError: A weight is negative, not finite or no number, or all in a list are 0.
-            By name all may be 0: there may be other legs.
-    """
+    """Raise if one of the weights cannot be one, or none of a list of them is above 0."""
     if weights is None:
         return
     if not isinstance(weights, Mapping | list | tuple):
@@ -49,19 +41,10 @@ def check_weights(weights: Weights) -> None:
 def resolved_weights(
     weights: Weights, names: Sequence[str], defaults: Iterable[float]
 ) -> dict[str, float]:
-    """The weight of every leg by name.
-
-    Args:
-        weights: By name, where missing ones keep their default, or one a leg in their order.
-        names: The legs.
-        defaults: Their own weights, used where ``weights`` says nothing.
-
-    Raises:
-        ConfigurationError: A name is not a leg, the number is wrong, or a weight cannot be one.
-    """
+    """The weight of every leg by name."""
     check_weights(weights)
     if weights is None:
-        found = list(defaults)
+        resolved = list(defaults)
     elif isinstance(weights, Mapping):
         unknown = sorted(set(weights) - set(names))
         if unknown:
@@ -70,24 +53,15 @@ def resolved_weights(
                 f"the legs are {', '.join(map(repr, names))}"
             )
         pairs = zip(names, defaults, strict=True)
-        found = [weights.get(name, default) for name, default in pairs]
+        resolved = [weights.get(name, default) for name, default in pairs]
     else:
-        found = list(weights)
-    weighted_legs(names, weights=found)
-    return dict(zip(names, map(float, found), strict=True))
+        resolved = list(weights)
+    weighted_legs(names, weights=resolved)
+    return dict(zip(names, map(float, resolved), strict=True))
 
 
 def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int:
-    """How many legs must answer: what their composite says, or its fusion, or else 1.
-
-    Args:
-        own: What the composite says; None for nothing.
-        fusion: Its fusion.
-        legs: How many legs it has.
-
-    Raises:
-        ConfigurationError: Both say it, and differently, or there are not so many legs.
-    """
+    """How many legs must answer: what their composite says, or its fusion, or else 1."""
     if own is not None and fusion.min_success not in (None, own):
         raise ConfigurationError(
             f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
@@ -98,11 +72,7 @@ def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int
 
 
 def check_min_success(min_success: int, *, legs: int) -> int:
-    """The same number, if so many legs can answer.
-
-    Raises:
-        ConfigurationError: It is negative, or above the number of legs.
-    """
+    """The same number, if so many legs can answer."""
     if check_count(min_success, "min_success", least=0) > legs:
         raise ConfigurationError(
             f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"

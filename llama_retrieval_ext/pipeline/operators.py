@@ -34,11 +34,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def then(left: object, right: object) -> object:
-    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all.
-
-    Raises:
-        CompositionError: Both are stages, but not in this order; the message holds the right one.
-    """
+    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         _refuse_class(left, right)
@@ -58,11 +54,7 @@ def then(left: object, right: object) -> object:
 
 
 def beside(left: object, right: object) -> Branches:
-    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all.
-
-    Raises:
-        CompositionError: One of them is no retriever.
-    """
+    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
@@ -88,8 +80,8 @@ def is_stage(part: object) -> bool:
 
 
 def _kind(part: object) -> str | None:
-    found = (kind for kind, types in _KINDS.items() if isinstance(part, types))
-    return next(found, "refine" if is_function(part) else None)
+    kinds = (kind for kind, types in _KINDS.items() if isinstance(part, types))
+    return next(kinds, "refine" if is_function(part) else None)
 
 
 def _refuse_class(*parts: object) -> None:
@@ -175,17 +167,17 @@ def _rewrite_branches(rewrite: Rewrite, legs: Unfused) -> Branches:
 
 
 def _fan_out(stage: FanOut, legs: object) -> Branches:
-    made = _branches(legs)
-    if made.fan_out is not None:
+    branches = _branches(legs)
+    if branches.fan_out is not None:
         raise CompositionError(
-            f"{made!r} fans out already; fuse it first: {stage!r} >> ({made!r} >> RRF())"
+            f"{branches!r} fans out already; fuse it first: {stage!r} >> ({branches!r} >> RRF())"
         )
-    if made.rewrites:
-        right = " >> ".join(map(repr, (*made.rewrites, stage, Branches(made.legs))))
+    if branches.rewrites:
+        right = " >> ".join(map(repr, (*branches.rewrites, stage, Branches(branches.legs))))
         raise CompositionError(f"rewrites come before the fan-out {stage!r}: {right}")
     if isinstance(stage, FanOutChain):
-        return replace(made, rewrites=stage.rewrites, fan_out=stage.fan)
-    return replace(made, fan_out=stage)
+        return replace(branches, rewrites=stage.rewrites, fan_out=stage.fan)
+    return replace(branches, fan_out=stage)
 
 
 def _branches_fusion(legs: Branches, fusion: Fusion | FusionChain) -> FusionRetriever | Pipeline:
@@ -254,13 +246,7 @@ _SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {rig
 
 
 def instead(kinds: tuple[str | None, str | None], left: object, right: object) -> str:
-    """What to write instead of ``left >> right`` or ``left | right``, in words and as code.
-
-    Args:
-        kinds: What the two are.
-        left: The part before the operator.
-        right: The part behind it.
-    """
+    """What to write instead of ``left >> right`` or ``left | right``, in words and as code."""
     leg = left if isinstance(left, Leg) else right
     name, inside = (repr(leg.name), leg.retriever) if isinstance(leg, Leg) else ("", leg)
     return _INSTEAD.get(kinds, _SIDE_BY_SIDE).format(

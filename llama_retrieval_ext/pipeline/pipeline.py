@@ -95,10 +95,10 @@ class Pipeline(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
-        found: list[NodeWithScore] = yield from step(
+        ranking: list[NodeWithScore] = yield from step(
             name_of(self.source), retrieval(self.source, inner), reports=True
         )
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require any
@@ -289,11 +289,6 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
 
 
 def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """Return the plan for what a child is sure to need; of another package's, nothing.
-
-    Args:
-        retriever: The child.
-        queries: As the child will get them.
-    """
+    """Return the plan for what a child is sure to need; of another package's, nothing."""
     if isinstance(retriever, Retriever) and queries:
         yield from retriever.prefetch(queries)

@@ -83,18 +83,18 @@ class Postprocessed(Refine):
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for what the postprocessor makes of the hits."""
-        given = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
-        asked = query.for_child(top_k=query.top_k)
+        copies = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
+        child = query.for_child(top_k=query.top_k)
         worker = strict(self.postprocessor)
         is_async = (
             type(worker)._apostprocess_nodes is not BaseNodePostprocessor._apostprocess_nodes  # noqa: SLF001
         )
-        found: list[NodeWithScore] = yield Call(
-            lambda: worker.postprocess_nodes(given, asked),
-            (lambda: worker.apostprocess_nodes(given, asked)) if is_async else None,
+        answer: list[NodeWithScore] = yield Call(
+            lambda: worker.postprocess_nodes(copies, child),
+            (lambda: worker.apostprocess_nodes(copies, child)) if is_async else None,
         )
         try:
-            ranking = ranking_of(found, f"{self._name}.postprocess_nodes")
+            ranking = ranking_of(answer, f"{self._name}.postprocess_nodes")
         except ConfigurationError as error:  # a defect of the postprocessor, not of who uses it
             raise ExecutionError(str(error)) from error
         before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}

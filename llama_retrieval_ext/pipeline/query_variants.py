@@ -13,10 +13,6 @@ from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_scri
 def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
     """The texts that differ in more than case, spaces and final punctuation.
 
-    Args:
-        texts: Of equal ones the first stays.
-        of: A text from which they must differ as well.
-
     Examples:
         >>> distinct(["Annual  leave?", "annual leave", "days off"], of="Days off")
         ['Annual  leave?']

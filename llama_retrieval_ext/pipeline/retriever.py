@@ -4,7 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -35,7 +35,7 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tool import Tooled
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import Request
-from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
+from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
@@ -155,33 +155,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return searched(self, bound)
 
     @checked_call
-    async def asearch(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> SearchResult:
+    async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
         """`search` without blocking the event loop."""
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return await asearched(self, bound)
+        return await asearched(self, Query.of(query).but(**options))
 
     @checked_call
-    def explain(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> Explanation:
+    def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`search` with everything recorded: what each stage found, and why each hit stands there.
 
         Takes the arguments of `search`.
@@ -190,27 +169,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             The result of `search`, which also has the account of each hit, says of any other node
             why it is not in the result, and can be compared with another explanation.
         """
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return explanation_of(searched(self, bound, verbose=True))
+        return explanation_of(searched(self, Query.of(query).but(**options), verbose=True))
 
     @checked_call
-    async def aexplain(
-        self,
-        query: QueryType,
-        *,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
-    ) -> Explanation:
+    async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`explain` without blocking the event loop."""
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
-        )
-        return explanation_of(await asearched(self, bound, verbose=True))
+        return explanation_of(await asearched(self, Query.of(query).but(**options), verbose=True))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.
@@ -220,17 +184,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         reports any.
         """
         bound = Query.of(query)
-        top_k = bound.top_k or self.top_k
-        return stream(
-            lambda report: searched(self, bound, on_partial=_reporting_to(report, bound, top_k))
-        )
+        return stream(lambda report: searched(self, bound, on_partial=self._partial(report, bound)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         bound = Query.of(query)
-        top_k = bound.top_k or self.top_k
         return astream(
-            lambda report: asearched(self, bound, on_partial=_reporting_to(report, bound, top_k))
+            lambda report: asearched(self, bound, on_partial=self._partial(report, bound))
         )
 
     def retrieve_many(
@@ -318,11 +278,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
 
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """LlamaIndex's `aretrieve`, after a check that this is a query.
-
-        Raises:
-            ConfigurationError: It is neither text nor a ``QueryBundle``.
-        """
+        """`retrieve` without blocking the event loop."""
         Query.of(str_or_query_bundle)
         return await super().aretrieve(str_or_query_bundle)
 
@@ -341,6 +297,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         except BaseException as error:
             end_retrieval(query_bundle, error)
             raise
+
+    def _partial(self, report: Callable[[SearchResult], None], query: Query) -> OnPartial:
+        top_k = query.top_k or self.top_k
+        return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
@@ -375,8 +335,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return resolved[: query.top_k]
 
     def _object_of(self, node: IndexNode) -> Target:
-        found: Target = node.obj or self.object_map.get(node.index_id)
-        return found
+        target: Target = node.obj or self.object_map.get(node.index_id)
+        return target
 
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
@@ -434,9 +394,3 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
 
         return beside(other, self)
-
-
-def _reporting_to(
-    report: Callable[[SearchResult], None], query: Query, top_k: int | None
-) -> OnPartial:
-    return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))

@@ -38,14 +38,7 @@ def searched(
     verbose: bool = False,
     on_partial: OnPartial | None = None,
 ) -> SearchResult:
-    """The result of a query.
-
-    Args:
-        retriever: The retriever.
-        query: Text, ``QueryBundle`` or `Query`.
-        verbose: Whether each step of the trace notes its best hits.
-        on_partial: Gets the rankings on the way.
-    """
+    """The result of a query."""
     with entered(_frame(retriever, Session(), verbose, on_partial)) as frame:
         return _result(retriever, query, retriever.retrieve(query), frame)
 
@@ -63,13 +56,7 @@ async def asearched(
 
 
 def searched_apart(retriever: BaseRetriever, query: QueryType, session: Session) -> SearchResult:
-    """The result of one of several queries; a query that fails has a degraded one without hits.
-
-    Args:
-        retriever: The retriever.
-        query: Text, ``QueryBundle`` or `Query`.
-        session: Shares with the other queries what may be shared.
-    """
+    """The result of one of several queries; a query that fails has a degraded one without hits."""
     with entered(_frame(retriever, session)) as frame:
         try:
             return _result(retriever, query, retriever.retrieve(query), frame)
@@ -132,23 +119,11 @@ def answers(
     *,
     at_once: int,
 ) -> Plan[list[T]]:
-    """The plan for what a retriever gives for each of several queries, in their order.
-
-    Args:
-        retriever: The retriever.
-        queries: Texts, ``QueryBundle``s or `Query`s.
-        request: Makes the call for one query.
-        at_once: How many are worked on side by side.
-
-    Raises:
-        ConfigurationError: ``at_once`` is below 1, there is one query and no list, or something in
-            the list is no query.
-        Exception: The error of the first request that failed, once those beside it are done.
-    """
+    """The plan for what a retriever gives for each of several queries, in their order."""
     if isinstance(queries, str | QueryBundle):
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
-    found: list[T] = []
+    results: list[T] = []
     known = [Query.of(query) for query in queries]
     for start in range(0, len(queries), at_once):
         some = queries[start : start + at_once]
@@ -165,8 +140,8 @@ def answers(
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
                 outcome.error.add_note(f"in query {number} of {len(queries)}")
-            found.append(outcome.result())
-    return found
+            results.append(outcome.result())
+    return results
 
 
 def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWithScore]]:
@@ -203,10 +178,6 @@ def end_retrieval(query: QueryBundle, error: BaseException) -> None:
     """Emit the events that end a failed retrieval, which LlamaIndex leaves without an end.
 
     Handlers that pair ``RetrievalStartEvent`` with ``RetrievalEndEvent`` would keep it for ever.
-
-    Args:
-        query: The query of the retrieval.
-        error: Why it failed.
     """
     _dispatcher.event(ExceptionEvent(exception=error))
     _dispatcher.event(RetrievalEndEvent(str_or_query_bundle=query, nodes=[]))

@@ -127,8 +127,8 @@ class Refine(Operand, ABC):
         """The plan for the refined ranking; by default one call of `refine`."""
         if self.fast:
             return ranking_of(self.refine(query, list(hits)), f"{type(self).__name__}.refine")
-        found = yield from call(Call(lambda: self.refine(query, list(hits))))
-        return ranking_of(found, f"{type(self).__name__}.refine")
+        answer = yield from call(Call(lambda: self.refine(query, list(hits))))
+        return ranking_of(answer, f"{type(self).__name__}.refine")
 
     def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Refine":
         from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
@@ -178,8 +178,8 @@ class Rewrite(Operand, ABC):
 
     def rewrite_plan(self, query: Query) -> Plan[str | QueryBundle]:
         """The plan for the rewritten query; by default one call of `rewrite`."""
-        made = yield from call(Call(lambda: self.rewrite(query)))
-        return query_of(made, f"{type(self).__name__}.rewrite")
+        answer = yield from call(Call(lambda: self.rewrite(query)))
+        return query_of(answer, f"{type(self).__name__}.rewrite")
 
     @overload
     def __rshift__(self, other: "Rewrite") -> "Rewrite": ...
@@ -212,9 +212,9 @@ class FanOut(Operand, ABC):
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
         """The plan for the queries; by default one call of `fan_out`."""
-        made = yield from call(Call(lambda: self.fan_out(query)))
+        answer = yield from call(Call(lambda: self.fan_out(query)))
         function = f"{type(self).__name__}.fan_out"
-        forms = items_of(made, object, function, expected="queries (strings or Query)")
+        forms = items_of(answer, object, function, expected="queries (strings or Query)")
         return [query_of(form, function) for form in forms]
 
     def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Unfused":
@@ -281,10 +281,10 @@ def items_of(value: object, kind: type[T], function: str, *, expected: str) -> l
             + ("; add a return statement" if value is None else "")
         )
     items: list[T] = []
-    for place, item in enumerate(value):
+    for index, item in enumerate(value):
         if not isinstance(item, kind):
             raise ConfigurationError(
-                f"{function} must return a list of {expected}, got {_shown(item)} as item {place}"
+                f"{function} must return a list of {expected}, got {_shown(item)} as item {index}"
             )
         items.append(item)
     return items

@@ -151,10 +151,6 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
     """Return a plan that says where a node fell out; it reads the node only if nothing found it.
 
     A node outside the scope of the query is not told from one that does not exist.
-
-    Args:
-        trace: Of an explanation.
-        node_id: Of the node.
     """
     rank = rank_in(trace, node_id)
     if rank is not None:
@@ -171,33 +167,20 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
 
 
 def rank_in(trace: Trace, node_id: str) -> int | None:
-    """Return the rank of a node in what came out of a step, from 1; None where it is not there.
-
-    Args:
-        trace: The step, recorded.
-        node_id: Of the node.
-    """
+    """Return the rank of a node in what came out of a step, from 1; None where it is not there."""
     ids = [id_ for id_, _ in trace.ranking or ()]
     return ids.index(node_id) + 1 if node_id in ids else None
 
 
 def steps_of(trace: Trace) -> Iterator[Trace]:
-    """Yield a step and all inside it, the outer before the inner.
-
-    Args:
-        trace: The step.
-    """
+    """Yield a step and all inside it, the outer before the inner."""
     yield trace
     for child in trace.children:
         yield from steps_of(child)
 
 
 def ranked_children(trace: Trace) -> list[Trace]:
-    """Return the steps directly inside one that hits came out of.
-
-    Args:
-        trace: The step.
-    """
+    """Return the steps directly inside one that hits came out of."""
     return [child for child in trace.children if child.ranking is not None]
 
 
@@ -205,7 +188,7 @@ def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
     """The step that left a node out, and its rank before; None if nothing inside had it."""
     inside = ranked_children(trace)
     ranks = [rank_in(child, node_id) for child in inside]
-    had = [place for place, rank in enumerate(ranks) if rank is not None]
+    had = [index for index, rank in enumerate(ranks) if rank is not None]
     if not had:
         below = (_loss(child, node_id) for child in reversed(inside))
         lost = next((lost for lost in below if lost is not None), None)
@@ -237,9 +220,9 @@ def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
     elif len(inside) > 1 or any(map(ranked_children, inside)):
         yield from _depths(inside[0], node_id, leg)  # the others refine what this one found
     else:
-        found = (inside[0] if inside else trace).ranking or ()
-        if node_id not in dict(found):
-            yield Depth(leg or trace.name, len(found), found[-1][1] if found else None)
+        ranking = (inside[0] if inside else trace).ranking or ()
+        if node_id not in dict(ranking):
+            yield Depth(leg or trace.name, len(ranking), ranking[-1][1] if ranking else None)
 
 
 def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[WhyNot]:
@@ -257,11 +240,7 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
 
 
 def requests_in(trace: Trace) -> list[Request]:
-    """Return the retrievers that ran in a step, each with its query, the outer before the inner.
-
-    Args:
-        trace: The step, recorded.
-    """
+    """Return the retrievers that ran in a step, each with its query, the outer before the inner."""
     requests = (each for step in steps_of(trace) for each in step.requests)
     return [each for each in requests if isinstance(each, Request)]
 

@@ -117,8 +117,8 @@ class AutoMergingRetriever(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         source = retrieval(self.source, self._for_children(query))
-        found = yield from step(name_of(self.source), source, reports=True)
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in found]
+        ranking = yield from step(name_of(self.source), source, reports=True)
+        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}
         for _ in range(_MAX_LEVELS):
@@ -222,10 +222,10 @@ def _is_in_memory(store: BaseDocumentStore) -> bool:
 
 def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
     """The hits before and behind each chunk that was not found itself, by the id of that chunk."""
-    found = set(node_ids(hits))
+    present = set(node_ids(hits))
     links = [(hit, hit.node.next_node, hit.node.prev_node) for hit in hits]
-    before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in found}
-    behind = {link.node_id: hit for hit, _, link in links if link and link.node_id not in found}
+    before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in present}
+    behind = {link.node_id: hit for hit, _, link in links if link and link.node_id not in present}
     return before, behind
 
 

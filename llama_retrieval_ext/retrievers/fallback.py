@@ -68,13 +68,13 @@ class FallbackRetriever(Retriever):
         return chosen_names(self.legs)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        asked = self._for_children(query)
+        child = self._for_children(query)
         longest: list[NodeWithScore] | None = None
         chosen = ""
         for leg in self.legs:
             # The last one must answer if no other did: then there is nothing to fall back on.
             must = int(leg is self.legs[-1] and longest is None)
-            (answer,) = yield from ask([Ask(leg, asked)], min_success=must)
+            (answer,) = yield from ask([Ask(leg, child)], min_success=must)
             if answer is not None and (longest is None or len(answer) > len(longest)):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:

@@ -226,8 +226,8 @@ class GraphRetriever(Retriever):
         ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
         if not ids:
             return dict(known)
-        found = yield self.graphs.backend.nodes(sorted(ids), scope=query.scope)
-        return {**known, **{id_: n for id_, n in found.items() if _passable(n, query)}}
+        nodes = yield self.graphs.backend.nodes(sorted(ids), scope=query.scope)
+        return {**known, **{id_: n for id_, n in nodes.items() if _passable(n, query)}}
 
     def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
         return expand_each(
@@ -244,7 +244,7 @@ class GraphRetriever(Retriever):
 
     def _by_walk(self, query: Query, seed: BaseRetriever) -> Plan[list[Hit]]:
         depth = self._depth(query)
-        found, embedded, graph, linked = yield Together(
+        seeds, embedded, graph, linked = yield Together(
             [
                 Task(name_of(seed), retrieval(seed, self._for_children(query), top_k=depth)),
                 Task("embedding", self._embedded(query)),
@@ -252,7 +252,7 @@ class GraphRetriever(Retriever):
                 Task("entity linking", self._linked(query)),
             ]
         )
-        hits = [as_hit(hit, source=name_of(seed)) for hit in found.result()]
+        hits = [as_hit(hit, source=name_of(seed)) for hit in seeds.result()]
         vector = _degrading(embedded, self.name)
         links = _degrading(graph, self.name)
         if links is None:
@@ -343,15 +343,15 @@ def _passable(node: GraphNode, query: Query) -> bool:
 
 def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
     """Add the passages that entities and relations were extracted from, by LlamaIndex's ids."""
-    found: dict[int, dict[str, list[Edge]]] = {}
+    by_distance: dict[int, dict[str, list[Edge]]] = {}
     for id_, distance in list(expansion.distances.items()):
         if id_ in nodes and not nodes[id_].is_passage:
             sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
             sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
             edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
-            found.setdefault(distance + 1, {})[id_] = sorted(edges)
+            by_distance.setdefault(distance + 1, {})[id_] = sorted(edges)
     most = 3 * len(expansion)  # each node brings two at most
-    for distance, edges_of in sorted(found.items()):
+    for distance, edges_of in sorted(by_distance.items()):
         expansion.add(edges_of, distance, limit=most)
 
 

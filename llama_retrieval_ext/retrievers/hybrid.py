@@ -289,12 +289,7 @@ class HybridRetriever(StoreRetriever):
 
 
 def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:
-    """Return the fusion that `HybridRetriever` uses by default.
-
-    Args:
-        rankings: What the legs found, by name.
-        candidates: How many hits each leg was asked for.
-    """
+    """Return the fusion that `HybridRetriever` uses by default."""
     return _ALL_MATCHES if len(rankings.get("keyword", ())) < candidates else _PLAIN_SUM
 
 

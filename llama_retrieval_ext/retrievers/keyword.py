@@ -61,8 +61,8 @@ class KeywordRetriever(StoreRetriever):
             raise no_keyword_search(self.backend)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        (asked,) = yield from self._searches(self._deep(query))
-        return (yield from self._answer_to(asked, query))
+        (request,) = yield from self._searches(self._deep(query))
+        return (yield from self._answer_to(request, query))
 
     @property
     def _embeds(self) -> bool:

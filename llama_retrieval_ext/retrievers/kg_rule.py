@@ -128,7 +128,7 @@ class KGRuleRetriever(Retriever):
         self, process: str, context: Mapping[str, object] | None, scope: Scope | None
     ) -> Plan[ProcessRequirements]:
         query = self._bound(Query(process, scope=scope, context=context or {}))
-        linked = yield from self._given([process], query)
+        linked = yield from self._by_name([process], query)
         if not linked:
             raise ConfigurationError(
                 f"no process of the graph is named {process!r}; write its name, an alias or its id"
@@ -143,30 +143,30 @@ class KGRuleRetriever(Retriever):
         linked = yield from step("entity linking", self._processes(query))
         conclusions = yield from step("rules", self._conclusions([*linked], query))
         _note_processes(linked, conclusions)
-        wanted = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
-        hits = [self._hit(each, linked, wanted, query) for each in conclusions]
+        kinds = self._kinds(f"{query.query_str} {query.context.get('chapter', '')}")
+        hits = [self._hit(each, linked, kinds, query) for each in conclusions]
         condition = query.condition
         kept = [hit for hit in hits if matches(condition, hit.node.metadata)]
         return ordered(kept)[: query.top_k]
 
     def _processes(self, query: Query) -> Plan[dict[str, float]]:
         """The ids to start from, with how surely each is meant."""
-        given = given_processes(query.context)
-        if not given:
+        names = processes_in(query.context)
+        if not names:
             linked = yield from self.linker.link(query.query_str, scope=query.scope)
             return {each.node_id: each.score for each in linked}
-        return (yield from self._given(given, query))
+        return (yield from self._by_name(names, query))
 
-    def _given(self, given: Sequence[str], query: Query) -> Plan[dict[str, float]]:
-        found: dict[str, float] = {}
-        by_id = yield self.graph.nodes(given, scope=query.scope)
-        for name in given:
+    def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
+        linked: dict[str, float] = {}
+        by_id = yield self.graph.nodes(names, scope=query.scope)
+        for name in names:
             if name in by_id:
-                found[name] = 1.0
+                linked[name] = 1.0
                 continue
             named = yield from self.linker.link(name, scope=query.scope)
-            found |= _most_alike(named)
-        return found
+            linked |= _most_alike(named)
+        return linked
 
     def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
         if not seeds:
@@ -185,10 +185,10 @@ class KGRuleRetriever(Retriever):
         return {kind for kind, words in self.topics.items() if any(w in lowered for w in words)}
 
     def _hit(
-        self, conclusion: Conclusion, linked: Mapping[str, float], wanted: set[str], query: Query
+        self, conclusion: Conclusion, linked: Mapping[str, float], kinds: set[str], query: Query
     ) -> Hit:
         language = str(query.context.get(LANGUAGE_KEY) or language_of(query))
-        share = 1.0 if not wanted or conclusion.rule.kind in wanted else _OFF_TOPIC
+        share = 1.0 if not kinds or conclusion.rule.kind in kinds else _OFF_TOPIC
         words = conclusion.proof_in_words(language=language)
         proof = tuple(
             ProofEdge(*edge.id, text) for edge, text in zip(conclusion.proof, words, strict=True)
@@ -264,16 +264,12 @@ def process_rules() -> RuleSet:
     return parse_rules(path.read_text(encoding="utf-8"), file=file)
 
 
-def given_processes(context: Mapping[str, object]) -> list[str]:
-    """Return the processes that a query's context names.
-
-    Raises:
-        ConfigurationError: They are no names.
-    """
-    given = context.get(PROCESSES_KEY) or ()
-    listed = [given] if isinstance(given, str) else given
+def processes_in(context: Mapping[str, object]) -> list[str]:
+    """Return the processes that a query's context names."""
+    processes = context.get(PROCESSES_KEY) or ()
+    listed = [processes] if isinstance(processes, str) else processes
     if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
-        raise ConfigurationError(f"'processes' is a list of names or ids, got {given!r}")
+        raise ConfigurationError(f"'processes' is a list of names or ids, got {processes!r}")
     names = list(dict.fromkeys(listed))
     for name in names:
         if not isinstance(name, str) or not name.strip():
@@ -283,7 +279,7 @@ def given_processes(context: Mapping[str, object]) -> list[str]:
 
 def language_of(query: Query) -> str:
     """Return ``zh`` for a query, or the processes given with it, in Chinese characters."""
-    text = query.query_str + "".join(given_processes(query.context))
+    text = query.query_str + "".join(processes_in(query.context))
     return "zh" if any("\u3400" <= letter <= "\u9fff" for letter in text) else "en"
 
 

@@ -1,9 +1,10 @@
 """`KnowledgeRetriever`: one entry to what rules conclude and what a vector search finds."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,7 +21,7 @@ from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import asearched, searched
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import (
@@ -36,15 +37,16 @@ from llama_retrieval_ext.retrievers.knowledge_policy import (
     each_text_once,
     items_of,
 )
-from llama_retrieval_ext.retrievers.knowledge_query import (
+from llama_retrieval_ext.retrievers.knowledge_response import (
     CHAPTER_KEY,
     TYPE_KEY,
+    KnowledgeResponse,
+    RetrievalItem,
     context_of,
     inference_query,
     is_or_lacks,
     named,
 )
-from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
 
@@ -112,7 +114,7 @@ class KnowledgeRetriever(Retriever):
         own = KnowledgePolicy() if policy is None else policy
         self.policy = of_type(own, KnowledgePolicy, "policy")
         self.text_to_cypher = text_to_cypher
-        self.owned: list[Callable[[], object]] = []
+        self.owned = ExitStack()
 
     @classmethod
     def from_storage(  # noqa: PLR0913 - what both sides are made of
@@ -145,33 +147,26 @@ class KnowledgeRetriever(Retriever):
         """
         if graph is None and rules is not None:
             raise ConfigurationError("rules need a graph: pass graph='graph:./dir'")
-        closers: list[Callable[[], object]] = []
-        try:
+        with ExitStack() as opened:
             if isinstance(store, str):
                 store = open_store(store, must_exist=True)
-                closers.append(store.close)
+                opened.callback(store.close)
             if isinstance(graph, str):
                 graph = open_graph(graph)
-                closers.append(graph.close)
-            made = cls(
+                opened.callback(graph.close)
+            retriever = cls(
                 None if store is None else VectorRetriever(store, embed_model=embed_model),
                 None if graph is None else _rule_side(graph, rules),
                 text_to_cypher=_text_to_cypher(graph, llm),
                 policy=policy,
                 scope=scope,
             )
-        except BaseException:
-            for close in closers:
-                close()
-            raise
-        made.owned = closers
-        return made
+            retriever.owned = opened.pop_all()
+        return retriever
 
     def close(self) -> None:
         """Close what `from_storage` opened; a second call does nothing."""
-        closers, self.owned = self.owned, []
-        for close in closers:
-            close()
+        self.owned.close()
 
     async def aclose(self) -> None:
         """`close`, for ``async with`` and the like."""
@@ -226,38 +221,30 @@ class KnowledgeRetriever(Retriever):
             context: What else conditions of rules see.
         """
         own = context_of(chapter, engineering_type, processes, context)
-        asked = Query.of(query).but(
+        bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
-        return KnowledgeResponse.of(searched(self, asked), self._query_context(asked))
+        return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
 
     @checked_call
-    async def asearch(  # noqa: PLR0913 - as above
+    async def asearch(
         self,
         query: QueryType,
         *,
         chapter: str | None = None,
         engineering_type: str | None = None,
         processes: Sequence[str] | None = None,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-        context: Mapping[str, object] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> KnowledgeResponse:
         """`search` without blocking the event loop."""
-        own = context_of(chapter, engineering_type, processes, context)
-        asked = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
+        options["context"] = context_of(
+            chapter, engineering_type, processes, options.get("context")
         )
-        return KnowledgeResponse.of(await asearched(self, asked), self._query_context(asked))
+        bound = Query.of(query).but(**options)
+        return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
 
     def retrieve_regulations(
-        self,
-        engineering_type: str | None,
-        processes: Sequence[str],
-        *,
-        scope: Scope | None = None,
+        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """Return what rules conclude for processes; nothing without a rule side.
 
@@ -269,25 +256,20 @@ class KnowledgeRetriever(Retriever):
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        only = self._only(RULE_SIDE)
-        found = only.search(
-            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
-        )
-        return found.regulations
+        only, text = self._only(RULE_SIDE), named(processes)
+        return only.search(
+            text, engineering_type=engineering_type, processes=processes, scope=scope
+        ).regulations
 
     async def aretrieve_regulations(
-        self,
-        engineering_type: str | None,
-        processes: Sequence[str],
-        *,
-        scope: Scope | None = None,
+        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """`retrieve_regulations` without blocking the event loop."""
-        only = self._only(RULE_SIDE)
-        found = await only.asearch(
-            named(processes), engineering_type=engineering_type, processes=processes, scope=scope
+        only, text = self._only(RULE_SIDE), named(processes)
+        response = await only.asearch(
+            text, engineering_type=engineering_type, processes=processes, scope=scope
         )
-        return found.regulations
+        return response.regulations
 
     def retrieve_cases(
         self,
@@ -311,8 +293,10 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The vector side failed.
         """
         only = self._only(VECTOR_SIDE, limit=limit)
-        found = only.search(query, chapter=chapter, engineering_type=engineering_type, scope=scope)
-        return found.cases
+        response = only.search(
+            query, chapter=chapter, engineering_type=engineering_type, scope=scope
+        )
+        return response.cases
 
     async def aretrieve_cases(
         self,
@@ -325,10 +309,10 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`retrieve_cases` without blocking the event loop."""
         only = self._only(VECTOR_SIDE, limit=limit)
-        found = await only.asearch(
+        response = await only.asearch(
             query, chapter=chapter, engineering_type=engineering_type, scope=scope
         )
-        return found.cases
+        return response.cases
 
     def infer_rules(
         self,
@@ -380,7 +364,7 @@ class KnowledgeRetriever(Retriever):
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """The same with fewer sides."""
         only = copy.copy(self)
-        only.owned = []
+        only.owned = ExitStack()
         only.legs = {side: leg for side, leg in self.legs.items() if side in sides}
         only.top_k = None
         if limit is not None:
@@ -393,17 +377,17 @@ class KnowledgeRetriever(Retriever):
             "query": query.query_str,
             "chapter": chapter,
             "engineering_type": query.context.get(TYPE_KEY),
-            "rules_asked": RULE_SIDE in self._asked(query),
+            "rules_asked": RULE_SIDE in self._sides_for(query),
         }
 
-    def _asked(self, query: Query) -> list[str]:
-        """The sides that are asked."""
+    def _sides_for(self, query: Query) -> list[str]:
+        """The sides that the query goes to."""
         chapter = query.context.get(CHAPTER_KEY)
         asks_rules = self.policy.asks_rules(None if chapter is None else str(chapter))
         return [side for side in self.legs if side != RULE_SIDE or asks_rules]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        sides = self._asked(query)
+        sides = self._sides_for(query)
         child = self._for_children(query)
         asks = [self._ask(side, child) for side in sides]
         answers = (yield from ask(asks)) if asks else []

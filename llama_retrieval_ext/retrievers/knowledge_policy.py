@@ -97,11 +97,6 @@ def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy
     """Return a side's hits with the source, the priority and the score that the policy gives them.
 
     A side that found nothing says so: the answer is then degraded.
-
-    Args:
-        side: ``vector``, ``rules`` or ``generated``.
-        answer: What it found, best first.
-        policy: Decides.
     """
     shares = _shares([hit.score for hit in answer])
     items = [

@@ -26,8 +26,8 @@ class QueryVariantsRetriever(FusionRetriever):
     """
 
     def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        found = [answer or [] for answer in answers]
-        note_retrievals([each.query for each in asks], found, source=self.legs[0].name)
+        rankings = [answer or [] for answer in answers]
+        note_retrievals([each.query for each in asks], rankings, source=self.legs[0].name)
 
 
 def note_retrievals(

@@ -103,8 +103,8 @@ class RecursiveRetriever(Retriever):
     def children(self) -> Sequence[BaseRetriever]:
         """Every retriever, the root first."""
         first = sorted(self._targets, key=lambda id_: id_ != self.root_id)
-        found = (self._targets[id_] for id_ in first)
-        return [target for target in found if isinstance(target, BaseRetriever)]
+        targets = (self._targets[id_] for id_ in first)
+        return [target for target in targets if isinstance(target, BaseRetriever)]
 
     def retrieve_all(
         self, query_bundle: QueryType
@@ -136,13 +136,13 @@ class RecursiveRetriever(Retriever):
         return noting
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        asked = self._for_children(query)
+        child = self._for_children(query)
         root = self.children[0]
-        found = yield from step(self.root_id, retrieval(root, asked), reports=True)
-        hits = _scored([as_hit(hit, source=self.root_id) for hit in found])
+        ranking = yield from step(self.root_id, retrieval(root, child), reports=True)
+        hits = _scored([as_hit(hit, source=self.root_id) for hit in ranking])
         inside = [entry_id(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
-            hits, asked, inside=inside, sources=self._sources
+            hits, child, inside=inside, sources=self._sources
         )
         return resolved[: query.top_k]
 

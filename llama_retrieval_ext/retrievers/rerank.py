@@ -79,22 +79,22 @@ class RerankRetriever(Retriever):
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """What the retriever is sure to need."""
-        asked = [
+        children = [
             self._for_children(query).for_child(top_k=self._depth(query))
             for query in self._answerable(queries)
         ]
-        yield from prefetch(self.retriever, asked)
+        yield from prefetch(self.retriever, children)
 
     def _depth(self, query: Query) -> int | None:
         return self.fetch_k and max(self.fetch_k, query.top_k or 0)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        wanted = self._depth(query)
-        asked = self._for_children(query)
-        found: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, asked, top_k=wanted), reports=True
+        depth = self._depth(query)
+        child = self._for_children(query)
+        ranking: list[NodeWithScore] = yield from step(
+            name_of(self.retriever), retrieval(self.retriever, child, top_k=depth), reports=True
         )
-        hits = [as_hit(hit, source=name_of(self.retriever)) for hit in found]
+        hits = [as_hit(hit, source=name_of(self.retriever)) for hit in ranking]
         refined = yield from step(self.reranker, self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 

@@ -89,8 +89,8 @@ class RetrievalPipeline(Retriever):
                 "it needs a retriever, and a fusion behind several"
             )
         (retriever,) = self.children
-        found = yield from retrieval(retriever, self._for_children(query))
-        return [as_hit(hit, source=name_of(retriever)) for hit in found][: query.top_k]
+        ranking = yield from retrieval(retriever, self._for_children(query))
+        return [as_hit(hit, source=name_of(retriever)) for hit in ranking][: query.top_k]
 
     def _expression(self) -> str:
         added = (f".add_stage({value_expression(stage)})" for stage in self._stages)

@@ -32,37 +32,24 @@ _GROWTH: Final = 4
 
 
 def first_depth(top_k: int, *, most: int | None) -> int:
-    """How many hits to look at before it is known how many go.
-
-    Args:
-        top_k: How many are wanted.
-        most: How many hits there are at most to be had at once; None for any number.
-    """
+    """How many hits to look at before it is known how many go."""
     return _within(most, _FIRST * top_k, top_k)
 
 
-def for_more(asked: EngineQuery, top_k: int) -> EngineQuery:
+def for_more(request: EngineQuery, top_k: int) -> EngineQuery:
     """The same search for another number of hits."""
-    return replace(asked, search=replace(asked.search, top_k=top_k))
+    return replace(request, search=replace(request.search, top_k=top_k))
 
 
 def collapsed(
     hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
 ) -> Plan[list[Hit]]:
-    """The plan for the first hits of a whole ranking after it was collapsed.
-
-    Args:
-        hits: Gives as many of the best hits as it is told.
-        collapse: What stays of them.
-        top_k: How many are wanted.
-        most: How many hits there are at most to be had at once; None for any number.
-        source: Who is told to have found too few where there are not so many to be had.
-    """
+    """The plan for the first hits of a whole ranking after it was collapsed."""
     depth = first_depth(top_k, most=most)
     while True:
-        found = yield from hits(depth)
-        kept = collapse.of(found)
-        if len(kept) >= top_k or len(found) < depth:
+        ranking = yield from hits(depth)
+        kept = collapse.of(ranking)
+        if len(kept) >= top_k or len(ranking) < depth:
             return kept[:top_k]
         if most is not None and depth >= most:
             note_degraded(
@@ -143,26 +130,26 @@ class StoreRetriever(Retriever):
         most = self.backend.features.most_hits
         return query.but(top_k=first_depth(query.top_k or 1, most=most))
 
-    def _answer_to(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
+    def _answer_to(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
         """What one search finds; of each document as much as is wanted."""
         if self.collapse is None:
-            return (yield from self._plainly(asked, query))
+            return (yield from self._plainly(request, query))
         return (
             yield from self._collapsed(
-                lambda depth: self._plainly(for_more(asked, depth), query), query, self.collapse
+                lambda depth: self._plainly(for_more(request, depth), query), query, self.collapse
             )
         )
 
-    def _plainly(self, asked: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        return (yield from step("search", self._checked(search(self.backend, asked), query)))
+    def _plainly(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
+        return (yield from step("search", self._checked(search(self.backend, request), query)))
 
     def _checked(
         self, candidates: Plan[list[Candidate]], query: Query, *pushed_down: str
     ) -> Plan[list[Hit]]:
         """The hits of a search of the engine that satisfy the query's condition."""
-        found = yield from candidates
+        answer = yield from candidates
         self._note_pushdown(query, *pushed_down)
-        return self._gated(found, query)
+        return self._gated(answer, query)
 
     def _note_pushdown(self, query: Query, *what: str) -> None:
         trace = recording()
@@ -188,9 +175,9 @@ class StoreRetriever(Retriever):
         """Where stages find what is stored beside the text of the hits."""
         return Origin(self.backend.store, self.embed_model)
 
-    def _gated(self, found: Sequence[Candidate], query: Query) -> list[Hit]:
+    def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:
         return checked_hits(
-            found,
+            candidates,
             query.condition,
             store=type(self.backend.store).__name__,
             drop_violations=self.backend.drop_violations,

@@ -61,8 +61,8 @@ class VectorRetriever(StoreRetriever):
         self._collapse_by(collapse)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        (asked,) = yield from step("embedding", self._searches(self._deep(query)))
-        return (yield from self._answer_to(asked, query))
+        (request,) = yield from step("embedding", self._searches(self._deep(query)))
+        return (yield from self._answer_to(request, query))
 
     def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
         return [VectorQuery(tuple((yield from self._embed(query))), search_of(query))]

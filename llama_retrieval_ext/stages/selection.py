@@ -75,15 +75,15 @@ class Dedupe(Refine):
         first = list(first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least))
         note_merged(
             {
-                hit.node_id: once[place].node_id
-                for number, (hit, place) in enumerate(zip(once, first, strict=True))
-                if place != number
+                hit.node_id: once[index].node_id
+                for number, (hit, index) in enumerate(zip(once, first, strict=True))
+                if index != number
             }
         )
         return [
             hit
-            for number, (hit, place) in enumerate(zip(once, first, strict=True))
-            if place == number
+            for number, (hit, index) in enumerate(zip(once, first, strict=True))
+            if index == number
         ]
 
 
@@ -321,5 +321,5 @@ class LongContextReorder(Refine):
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the same hits in that order."""
-        wanted = hits[: query.top_k]
-        return [*wanted[::2], *reversed(wanted[1::2])]
+        answer = hits[: query.top_k]
+        return [*answer[::2], *reversed(answer[1::2])]

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
         BothSearchesContract,
     )
     from llama_retrieval_ext.testing.corpus import sample_nodes
+    from llama_retrieval_ext.testing.fake_backend import FakeBackend
     from llama_retrieval_ext.testing.fakes import (
         FakeAsyncRetriever,
-        FakeBackend,
         FakeEmbedding,
         FakeRetriever,
         FixedRetriever,
@@ -56,9 +56,9 @@ if not TYPE_CHECKING:
             "BothSearchesContract",
         ),
         "llama_retrieval_ext.testing.corpus": ("sample_nodes",),
+        "llama_retrieval_ext.testing.fake_backend": ("FakeBackend",),
         "llama_retrieval_ext.testing.fakes": (
             "FakeAsyncRetriever",
-            "FakeBackend",
             "FakeEmbedding",
             "FakeRetriever",
             "FixedRetriever",

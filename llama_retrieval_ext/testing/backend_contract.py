@@ -317,9 +317,9 @@ class BackendContract(BothSearchesContract):
     def test_it_describes_itself_in_json_with_the_name_of_its_engine(
         self, backend: Backend
     ) -> None:
-        told = json.loads(json.dumps(dict(backend.describe())))
+        parsed = json.loads(json.dumps(dict(backend.describe())))
         assert backend.engine
-        assert told["engine"] == backend.engine
+        assert parsed["engine"] == backend.engine
 
 
 def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Candidate]]:
@@ -327,8 +327,8 @@ def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Can
     return lambda: found_by(ask(text, search))
 
 
-def _nodes(found: Sequence[Candidate]) -> list[BaseNode]:
-    return [each.node for each in found]
+def _nodes(candidates: Sequence[Candidate]) -> list[BaseNode]:
+    return [each.node for each in candidates]
 
 
 def _within(declared: ScoreRange, score: float) -> bool:
@@ -356,9 +356,9 @@ def found_by(search: Call[T]) -> T:
     return run(call(search))
 
 
-def ids_of(found: Sequence[Candidate]) -> list[str]:
+def ids_of(candidates: Sequence[Candidate]) -> list[str]:
     """The ids, in their order."""
-    return [each.node_id for each in found]
+    return [each.node_id for each in candidates]
 
 
 def assert_same(first: Sequence[Candidate], second: Sequence[Candidate]) -> None:

@@ -5,8 +5,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from threading import Event
 from typing import TypeAlias
@@ -14,29 +13,13 @@ from typing import TypeAlias
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field, PrivateAttr
 
-from llama_retrieval_ext.errors import DimensionMismatchError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    Choose,
-    EngineFeatures,
-    EngineQuery,
-    KeywordQuery,
-    Search,
-    VectorQuery,
-    chosen_candidates,
-    fuse_legs,
-)
-from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 Row: TypeAlias = (
     tuple[str, float | None]
@@ -162,129 +145,6 @@ def _hit(row: Row) -> NodeWithScore:
     return NodeWithScore(node=TextNode(id_=node_id, text=text, metadata=metadata), score=score)
 
 
-EVERYTHING = EngineFeatures(
-    dense=ScoreRange("cosine", -1.0, 1.0), keyword=ScoreRange("bm25", low=0.0), one_round_trip=True
-)
-
-
-class FakeBackend:
-    """Searches a list of nodes: dense by cosine, keyword by the number of shared words.
-
-    Override `shows` for a backend whose filters leak.
-
-    Args:
-        nodes: What it finds; with embeddings of length 1 for dense search.
-        features: What it serves; the rest it refuses.
-        drop_violations: As in `Backend`.
-
-    Examples:
-        >>> backend = FakeBackend([TextNode(id_="n1", text="annual leave")])
-        >>> found = backend.keyword("leave days", Search(top_k=5)).function()
-        >>> [(each.node_id, each.score) for each in found]
-        [('n1', 1.0)]
-
-    """
-
-    engine = "fake"
-
-    def __init__(
-        self,
-        nodes: Sequence[TextNode],
-        *,
-        features: EngineFeatures = EVERYTHING,
-        drop_violations: bool = False,
-    ) -> None:
-        self.nodes = list(nodes)
-        self._features = features
-        self._drop_violations = drop_violations
-        self._store = SimpleVectorStore()
-
-    @property
-    def store(self) -> BasePydanticVectorStore:
-        """A store that is not asked anything."""
-        return self._store
-
-    @property
-    def features(self) -> EngineFeatures:
-        """What it was told to serve."""
-        return self._features
-
-    @property
-    def drop_violations(self) -> bool:
-        """What it was told to do."""
-        return self._drop_violations
-
-    def describe(self) -> Mapping[str, object]:
-        """Its name and size."""
-        return {"engine": self.engine, "nodes": len(self.nodes)}
-
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nodes by cosine."""
-        if self._features.dense is None:
-            raise UnsupportedModeError("this fake has no vector search")
-        return Call(lambda: self._best(search, lambda node: _cosine(embedding, node)))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Nodes by the number of words they share with the text."""
-        if self._features.keyword is None:
-            raise UnsupportedModeError("this fake has no keyword search")
-        words = Counter(word for word in words_of(text) if word)
-        return Call(lambda: self._best(search, lambda node: _shared(words, node)))
-
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """All of them, where it was told to serve two at once."""
-        if not self._features.one_round_trip:
-            return None
-        calls = [
-            self.dense(each.embedding, each.search)
-            if isinstance(each, VectorQuery)
-            else self.keyword(each.text, each.search)
-            for each in queries
-        ]
-        return Call(lambda: [each.function() for each in calls])
-
-    def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]] | None:
-        """The chosen candidates of both, where it serves two at once."""
-        both = self.batch([vector, keyword])
-        if both is None:
-            return None
-        return both.then(lambda legs: chosen_candidates(choose, *legs, top_k=top_k))
-
-    def fused(
-        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Candidate]]:
-        """Both, fused by the formula that the fusion has."""
-        candidates = replace(search, top_k=how.candidates)
-        dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
-        return Call(
-            lambda: fuse_legs(dense.function(), keyword.function(), how, top_k=search.top_k)
-        )
-
-    def shows(self, node: TextNode, condition: Condition | None) -> bool:
-        """Whether a search with this condition may find the node."""
-        return matches(condition, node.metadata)
-
-    def _best(self, search: Search, score: Callable[[TextNode], float | None]) -> list[Candidate]:
-        visible = [node for node in self.nodes if self.shows(node, search.condition)]
-        scored = [(node, score(node)) for node in visible]
-        found = [Candidate(node, value) for node, value in scored if value is not None]
-        return sorted(found, key=lambda each: (-each.score, each.node.node_id))[: search.top_k]
-
-
-def _cosine(embedding: Sequence[float], node: TextNode) -> float:
-    own = node.get_embedding()
-    if len(embedding) != len(own):
-        raise DimensionMismatchError(f"got {len(embedding)} numbers, the store has {len(own)}")
-    return math.fsum(a * b for a, b in zip(embedding, own, strict=True))
-
-
-def _shared(words: Counter[str], node: TextNode) -> float | None:
-    shared = (words & Counter(words_of(node.text))).total()
-    return float(shared) if shared else None
-
-
 # Runs of CJK ideographs, and words of everything else.
 _RUNS = re.compile(r"[\u3400-\u9fff]+|[^\W\u3400-\u9fff]+")
 
@@ -362,7 +222,7 @@ def words_of(text: str) -> list[str]:
     words: list[str] = []
     for run in _RUNS.findall(text.lower()):
         if "\u3400" <= run[0] <= "\u9fff" and len(run) > 1:
-            words += [run[place : place + 2] for place in range(len(run) - 1)]
+            words += [run[index : index + 2] for index in range(len(run) - 1)]
         else:
             words.append(run)
     return words or [""]  # a text without words is a vector too, and not the zero vector

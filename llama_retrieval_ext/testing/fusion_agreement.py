@@ -68,7 +68,7 @@ def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSe
             yield FusedSearch(fusion, pair, candidates)
 
 
-def assert_fusion_agrees(backend: Backend, asked: SearchCase, how: FusedSearch) -> None:
+def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -> None:
     """Fail unless the engine's ranking is one that our fusion of both legs can give.
 
     Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
@@ -76,18 +76,18 @@ def assert_fusion_agrees(backend: Backend, asked: SearchCase, how: FusedSearch) 
 
     Args:
         backend: One that declares the fusion.
-        asked: What is searched.
+        case: What is searched.
         how: The fusion.
     """
     uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
     tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
-    fused = run(call(fusing(backend).fused(asked.embedding, asked.text, asked.search, how)))
+    fused = run(call(fusing(backend).fused(case.embedding, case.text, case.search, how)))
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
-    legs = [_dense(backend, asked), _keyword(backend, asked)]
+    legs = [_dense(backend, case), _keyword(backend, case)]
     cuts = [how.candidates, math.inf if native.whole_keyword_leg else how.candidates]
     shares = [
-        _shares(leg, cut, how, place)
-        for place, (leg, cut) in enumerate(zip(legs, cuts, strict=True))
+        _shares(leg, cut, how, index)
+        for index, (leg, cut) in enumerate(zip(legs, cuts, strict=True))
     ]
     ids = shares[0].keys() | shares[1].keys()
     total = {id_: shares[0].get(id_, _NOTHING) + shares[1].get(id_, _NOTHING) for id_ in ids}
@@ -96,26 +96,26 @@ def assert_fusion_agrees(backend: Backend, asked: SearchCase, how: FusedSearch) 
     keys = [(-each.score, each.node_id) for each in fused]
     assert keys == sorted(keys), "best first, equal scores by node id"
     assert len(set(_ids(fused))) == len(fused), "no node twice"
-    assert all(matches(asked.search.condition, each.node.metadata) for each in fused)
+    assert all(matches(case.search.condition, each.node.metadata) for each in fused)
     for each in fused:
         share = total[each.node_id]
         near = slack[each.node_id]
         assert share.low - near <= each.score <= share.high + near, (each, share, how)
     certain = _certain(legs, cuts)
-    assert len(fused) >= min(asked.search.top_k, len(certain))
-    assert len(fused) <= asked.search.top_k
-    if len(fused) == asked.search.top_k:
+    assert len(fused) >= min(case.search.top_k, len(certain))
+    assert len(fused) <= case.search.top_k
+    if len(fused) == case.search.top_k:
         worst = fused[-1].score
         for id_ in certain - set(_ids(fused)):
             assert total[id_].low <= worst + slack[id_], (id_, total[id_], worst, how)
 
 
-def _dense(backend: Backend, asked: SearchCase) -> list[Candidate]:
-    return run(call(backend.dense(asked.embedding, _all(asked.search))))
+def _dense(backend: Backend, case: SearchCase) -> list[Candidate]:
+    return run(call(backend.dense(case.embedding, _all(case.search))))
 
 
-def _keyword(backend: Backend, asked: SearchCase) -> list[Candidate]:
-    return run(call(backend.keyword(asked.text, _all(asked.search))))
+def _keyword(backend: Backend, case: SearchCase) -> list[Candidate]:
+    return run(call(backend.keyword(case.text, _all(case.search))))
 
 
 def _all(search: Search) -> Search:
@@ -123,11 +123,11 @@ def _all(search: Search) -> Search:
 
 
 def _shares(
-    leg: Sequence[Candidate], cut: float, how: FusedSearch, place: int
+    leg: Sequence[Candidate], cut: float, how: FusedSearch, index: int
 ) -> Mapping[str, Share]:
     """What a leg gives to all that may be among its candidates."""
     cut_leg = leg if cut == math.inf else leg[: int(cut)]
-    by_score = [] if how.by_rank else _share_by_score(cut_leg, how, place)
+    by_score = [] if how.by_rank else _share_by_score(cut_leg, how, index)
     shares = {}
     for each in leg:
         better, as_good = _place(leg, each)
@@ -137,7 +137,7 @@ def _shares(
             at = min(bisect_left(by_score, (-each.score, -math.inf)), len(by_score) - 1)
             worst = best = by_score[at][1]
         else:
-            k, weight = how.by_rank.k, how.weights[place]
+            k, weight = how.by_rank.k, how.weights[index]
             worst = weight / (k + as_good)
             best = weight / (k + better + 1)
         if as_good > cut:  # perhaps not among the candidates
@@ -147,27 +147,27 @@ def _shares(
 
 
 def _share_by_score(
-    leg: Sequence[Candidate], how: FusedSearch, place: int
+    leg: Sequence[Candidate], how: FusedSearch, index: int
 ) -> list[tuple[float, float]]:
     """Scores turned round, so that they rise, each with its share."""
     # Both legs, one of them empty: a weighted sum divides by the weights of all.
     rankings = [
-        LegRanking(name, {each.node_id: each.score for each in leg} if at == place else {}, weight)
+        LegRanking(name, {each.node_id: each.score for each in leg} if at == index else {}, weight)
         for at, (name, weight) in enumerate(zip(LEGS, how.weights, strict=True))
     ]
-    shares = how.fusion.shares(rankings)[place]
+    shares = how.fusion.shares(rankings)[index]
     return [(-each.score, shares[each.node_id]) for each in leg]
 
 
-def _place(leg: Sequence[Candidate], found: Candidate) -> tuple[int, int]:
+def _place(leg: Sequence[Candidate], candidate: Candidate) -> tuple[int, int]:
     """How many are better, and how many at least as good."""
-    near = TOLERANCE * max(1.0, abs(found.score))
-    better = bisect_left(leg, -found.score - near, key=_falling)
-    return better, bisect_right(leg, -found.score + near, key=_falling)
+    near = TOLERANCE * max(1.0, abs(candidate.score))
+    better = bisect_left(leg, -candidate.score - near, key=_falling)
+    return better, bisect_right(leg, -candidate.score + near, key=_falling)
 
 
-def _falling(found: Candidate) -> float:
-    return -found.score
+def _falling(candidate: Candidate) -> float:
+    return -candidate.score
 
 
 def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[str]:
@@ -180,5 +180,5 @@ def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[
     }
 
 
-def _ids(found: Sequence[Candidate]) -> list[str]:
-    return [each.node_id for each in found]
+def _ids(candidates: Sequence[Candidate]) -> list[str]:
+    return [each.node_id for each in candidates]

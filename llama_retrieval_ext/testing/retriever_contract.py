@@ -208,10 +208,10 @@ class ResultContract(RetrieverFixtures):
 
     def test_the_result_is_json_under_the_agreed_names(self, retriever: Retriever) -> None:
         result = retriever.search(self.queries[0])
-        told = json.loads(json.dumps(result.to_dict()))
-        assert {"hits", "degraded", "trace"} <= told.keys()
-        assert len(told["hits"]) == len(result.hits)
-        for shown, hit in zip(told["hits"], result.hits, strict=True):
+        parsed = json.loads(json.dumps(result.to_dict()))
+        assert {"hits", "degraded", "trace"} <= parsed.keys()
+        assert len(parsed["hits"]) == len(result.hits)
+        for shown, hit in zip(parsed["hits"], result.hits, strict=True):
             assert shown.keys() >= _HIT_KEYS
             assert shown["chunk_id"] == hit.node.node_id
             assert shown["text"] == hit.node.get_content()
@@ -288,19 +288,19 @@ class HostContract(RetrieverFixtures):
         assert_same_ranking(hits, retriever.retrieve(self.queries[0]))
 
     def test_threads_share_it_without_crossed_answers(self, retriever: Retriever) -> None:
-        asked = [
+        queries = [
             Query(text, scope=scope) for text in self.queries for scope in (ACME, GLOBEX, None)
         ]
-        expected = [retriever.retrieve(query) for query in asked]
+        expected = [retriever.retrieve(query) for query in queries]
 
         def in_thread(turn: int) -> list[tuple[int, list[NodeWithScore]]]:
-            places = [(turn + step) % len(asked) for step in range(len(asked))]
-            return [(place, retriever.retrieve(asked[place])) for place in places]
+            places = [(turn + step) % len(queries) for step in range(len(queries))]
+            return [(index, retriever.retrieve(queries[index])) for index in places]
 
         with ThreadPoolExecutor(_THREADS) as threads:
             for answers in threads.map(in_thread, range(_THREADS)):
-                for place, hits in answers:
-                    assert_same_ranking(hits, expected[place])
+                for index, hits in answers:
+                    assert_same_ranking(hits, expected[index])
 
     def test_threads_with_scopes_of_their_own_do_not_meet(self, retriever: Retriever) -> None:
         def tenants_seen(scope: Scope) -> set[object]:

@@ -185,7 +185,7 @@ def _said(answer: str | BaseException) -> CompletionResponse:
 
 def _streamed(whole: CompletionResponse) -> CompletionResponseGen:
     said = ""
-    for place, word in enumerate(whole.text.split(" ")):
-        delta = f" {word}" if place else word
+    for index, word in enumerate(whole.text.split(" ")):
+        delta = f" {word}" if index else word
         said += delta
         yield CompletionResponse(text=said, delta=delta)

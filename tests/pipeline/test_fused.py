@@ -28,8 +28,8 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, Borda, Consensus, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
-    FakeBackend,
     FakeEmbedding,
     FakeRetriever,
     FixedRetriever,

@@ -15,12 +15,8 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
-from llama_retrieval_ext.testing.fakes import (
-    FakeBackend,
-    FakeEmbedding,
-    FixedRetriever,
-    HangingRetriever,
-)
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever, HangingRetriever
 from tests.meeting import Meeting, MeetsAsync
 
 Streamed = Callable[[Retriever, Query | str], list[SearchResult]]

@@ -32,7 +32,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME
+from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME, FORMAT_VERSION
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -216,8 +216,8 @@ def test_what_is_no_retriever_is_refused(tmp_path: Path, spoil: Callable[[Path],
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
-    _changed(tmp_path, version=2)
-    with pytest.raises(StoreFormatError, match="format version 2"):
+    _changed(tmp_path, version=FORMAT_VERSION + 1)
+    with pytest.raises(StoreFormatError, match=f"format version {FORMAT_VERSION + 1}"):
         BM25Retriever.load(tmp_path)
 
 

@@ -16,7 +16,8 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
 
 

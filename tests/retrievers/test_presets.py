@@ -8,9 +8,9 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_retrieval_ext import MMR, KnowledgeBase, RetrievalPipeline, Scope
-from llama_retrieval_ext.config.presets import PRESETS, PresetParts, build_preset
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.retrievers import GraphRetriever
+from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 

@@ -14,7 +14,8 @@ from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.cases import each_case
 from tests.ingest.engines import ENGINES, place, start

@@ -14,7 +14,8 @@ from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, EngineFeatures, Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 
 class TestFullBackend(BackendContract):

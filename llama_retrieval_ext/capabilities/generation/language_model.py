@@ -1,8 +1,13 @@
 """Calls a language model for a capability: within its token budget, in time, parsed strictly."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event
 from typing import Any, Final, TypeVar
 
 from llama_index.core.base.llms.types import CompletionResponse
@@ -12,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM, Caller
-from llama_retrieval_ext.capabilities.generation.streaming import atimed, timed, visible
-from llama_retrieval_ext.capabilities.generation.tokens import Tokenize, Tokens
+from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -22,6 +26,7 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
@@ -67,16 +72,7 @@ class LanguageModel:
         return metadata.context_window - output - used - _OVERHEAD
 
     def text(self, name: str, prompt: str, *, temperature: float | None = None) -> Plan[str]:
-        """Return the plan for the answer to a prompt, without what a model only thinks.
-
-        Args:
-            name: What the call is named in traces and errors.
-            prompt: The prompt.
-            temperature: Of this answer; None for the model's own.
-
-        Raises:
-            GenerationError: The prompt does not fit, or the model fails, is late, or says nothing.
-        """
+        """Return the plan for the answer to a prompt, without what a model only thinks."""
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
         attempt: Call[CompletionResponse] = Call(
@@ -91,16 +87,7 @@ class LanguageModel:
         return _whole(name, outcomes[0].result().text or "")
 
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
-        """Return the plan for an answer as a pydantic object; a malformed one is asked for again.
-
-        Args:
-            name: What the call is named in traces and errors.
-            prompt: The prompt, to which `structured_prompt` adds the schema.
-            output_cls: What the answer must be.
-
-        Raises:
-            GenerationError: As for `text`, or the second answer is malformed as well.
-        """
+        """Return the plan for an answer as a pydantic object; repeat the call if malformed."""
         whole = structured_prompt(prompt, output_cls)
         first = yield from self.text(name, whole)
         value, problem = parse_structured(first, output_cls)
@@ -124,9 +111,6 @@ class LanguageModel:
         """Yield the answer so far, each time it has grown, and last the whole one.
 
         What a model only thinks is left out.
-
-        Raises:
-            GenerationError: As for `text`.
         """
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
@@ -173,11 +157,7 @@ class LanguageModel:
 
 
 def as_llm(llm: LLM | Caller) -> LLM:
-    """Return a LlamaIndex LLM; a plain function from prompt to text becomes one.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Return a LlamaIndex LLM; a plain function from prompt to text becomes one."""
     if isinstance(llm, LLM):
         return llm
     if callable(llm):
@@ -290,3 +270,87 @@ def _failure(name: str, error: BaseException) -> BaseException:
     failure = GenerationError(f"{name}: the LLM failed: {describe(error)}")
     failure.__cause__ = error
     return failure
+
+
+T = TypeVar("T")
+
+_LONGEST_TAG: Final = 24
+
+
+def timed(parts: Callable[[], Iterator[T]], timeout_s: float) -> Iterator[T]:
+    """Yield what an iterator gives, which runs in a thread and may take so long altogether.
+
+    Examples:
+        >>> list(timed(lambda: iter("ab"), 5))
+        ['a', 'b']
+
+    """
+    queue: SimpleQueue[T | None] = SimpleQueue()
+    stopped = Event()
+
+    def work() -> None:
+        for part in parts():
+            if stopped.is_set():
+                return
+            queue.put(part)
+
+    context = copy_context()
+    future = pool.submit(lambda: context.run(work))
+    future.add_done_callback(lambda _: queue.put(None))
+    deadline = time.monotonic() + timeout_s
+    try:
+        while (part := _next(queue, deadline, timeout_s)) is not None:
+            yield part
+    finally:
+        stopped.set()
+    future.result()
+
+
+def _next(queue: "SimpleQueue[T | None]", deadline: float, timeout_s: float) -> T | None:
+    try:
+        return queue.get(timeout=max(0.0, deadline - time.monotonic()))
+    except Empty:
+        raise _late(timeout_s) from None
+
+
+async def atimed(parts: Awaitable[AsyncIterator[T]], timeout_s: float) -> AsyncIterator[T]:
+    """`timed` on the event loop."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    try:
+        async with asyncio.timeout_at(deadline):
+            iterator = await parts
+    except TimeoutError:
+        raise _late(timeout_s) from None
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                part = await anext(iterator, None)
+        except TimeoutError:
+            raise _late(timeout_s) from None
+        if part is None:
+            return
+        yield part
+
+
+def _late(timeout_s: float) -> DeadlineExceededError:
+    return DeadlineExceededError(f"its {timeout_s} s are over", by_query=False)
+
+
+def visible(answer: str) -> str:
+    """Return an unfinished answer without thoughts, and without what may turn out to be a tag.
+
+    Examples:
+        >>> visible("<think>25?</think>25 days <th")
+        '25 days'
+
+    """
+    text = cleaned(answer)
+    for sign in "<[◁":
+        start = text.rfind(sign)
+        if start >= 0 and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
+            text = text[:start].rstrip()
+    return text
+
+
+def _is_closed(tag: str) -> bool:
+    return any(sign in tag for sign in ">]▷")

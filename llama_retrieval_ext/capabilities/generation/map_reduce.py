@@ -70,15 +70,7 @@ class MapReduce(Generic[M]):
     findings: Callable[[M, SourcesOf], list[Item]]
 
     def plan(self, items: Sequence[Item], report: OnFindings | None = None) -> Plan[list[Item]]:
-        """Return the plan for the findings.
-
-        Args:
-            items: What to read.
-            report: Called with the findings so far, after each few prompts.
-
-        Raises:
-            GenerationError: No prompt got a usable answer.
-        """
+        """Return the plan for the findings."""
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
         if chunks and all(each is None for each in results):

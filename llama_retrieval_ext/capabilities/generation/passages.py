@@ -1,16 +1,51 @@
-"""Numbered passages in a prompt, as many as its token budget takes."""
+"""Numbered passages in a prompt, as many as its token budget takes; counting of tokens."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.schema import BaseNode, NodeWithScore, TextNode
+from llama_index.core.utils import get_tokenizer
 
-from llama_retrieval_ext.capabilities.generation.tokens import Tokens
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import source_in
 from llama_retrieval_ext.results import Hit, as_hit
+
+# Text to its tokens, as `llama_index.core.utils.get_tokenizer` gives.
+Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Counts tokens.
+
+    Args:
+        tokenize: A text's tokens; None for LlamaIndex's tokenizer.
+
+    Examples:
+        >>> words = Tokens(str.split)
+        >>> words.count("annual leave"), words.shortened("annual leave of 25 days", 2)
+        (2, 'annual le')
+
+    """
+
+    tokenize: Tokenize | None = None
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len((self.tokenize or get_tokenizer())(text))
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return the beginning of a text that has at most so many tokens."""
+        if tokens <= 0:
+            return ""
+        count = self.count(text)
+        while count > tokens:
+            text = text[: min(len(text) - 1, len(text) * tokens // count)]
+            count = self.count(text)
+        return text
+
 
 # What takes the part of retrieved passages: texts, nodes, hits.
 Passage: TypeAlias = str | BaseNode | NodeWithScore
@@ -40,12 +75,6 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
     A passage that is too long for what is left is cut if a good part of it fits; what follows it is
     left out, so that no worse hit stands for a better one.
-
-    Args:
-        hits: Best first.
-        tokens: Counts tokens.
-        room: Tokens that the passages may take together.
-        first: The number of the first.
     """
     texts: list[str] = []
     for number, hit in enumerate(hits, start=first):
@@ -63,9 +92,6 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
     """Return hits for texts, nodes and hits; a text gets an id by its number.
-
-    Raises:
-        ConfigurationError: One of them is none of these.
 
     Examples:
         >>> [hit.node_id for hit in as_hits(["25 days of leave", "Sick leave"])]

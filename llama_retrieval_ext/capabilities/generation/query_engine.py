@@ -4,7 +4,7 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import (
@@ -17,6 +17,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import QueryBundle, QueryType
+from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
@@ -25,12 +26,20 @@ from llama_retrieval_ext.capabilities.generation.running import aresult, result,
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
 
 R = TypeVar("R", bound=Response)
 _LEAST_S: Final = 1e-3
+
+
+class RequestOptions(TypedDict, total=False):
+    """The options of one text, as ``generate`` explains them."""
+
+    scope: Scope | None
+    filters: MetadataFilters | None
+    timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

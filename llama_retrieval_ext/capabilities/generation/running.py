@@ -26,16 +26,7 @@ async def aresult(plan: Plan[T]) -> T:
 
 
 def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
-    """Return the plan with a time limit for all of it.
-
-    Args:
-        name: What it is called in the trace.
-        plan: What runs.
-        timeout_s: Seconds; None for no limit.
-
-    Raises:
-        DeadlineExceededError: The time ran out.
-    """
+    """Return the plan with a time limit for all of it."""
     if timeout_s is None:
         return (yield from plan)
     outcomes: list[Outcome[T]] = yield Together([Task(name, plan, timeout_s)])

@@ -102,12 +102,7 @@ class DocstoreFollower:
                 self._looking.release()
 
     def refresh(self, *, show_progress: bool = False) -> None:
-        """Bring the index up to date now.
-
-        Raises:
-            ConfigurationError: The docstore has more than ``max_chunks`` nodes; what was added to
-                it is left out.
-        """
+        """Bring the index up to date now."""
         with self._looking:
             self._refresh(show_progress=show_progress)
             if self.overflow:
@@ -164,5 +159,5 @@ def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
 def _read(docstore: BaseDocumentStore, ids: list[str], *, of: int) -> list[BaseNode]:
     if 2 * len(ids) < of:
         return docstore.get_nodes(ids, raise_error=False)  # one request a node
-    wanted = set(ids)
-    return [node for node_id, node in docstore.docs.items() if node_id in wanted]
+    needed = set(ids)
+    return [node for node_id, node in docstore.docs.items() if node_id in needed]

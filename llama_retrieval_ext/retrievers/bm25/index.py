@@ -99,16 +99,7 @@ class Snapshot:
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
     ) -> list[Candidate]:
-        """The nodes with the highest scores above 0, best first; equal scores by node id.
-
-        Args:
-            terms: How often the query has which term; a term counts as often as it has it.
-            top_k: How many to return, at least 1.
-            condition: What every node satisfies; None for everything.
-
-        Raises:
-            ScopeViolationError: A node satisfied it once and has been changed since.
-        """
+        """The nodes with the highest scores above 0, best first; equal scores by node id."""
         columns = self.postings.columns(terms)
         if not len(columns):
             return []
@@ -116,9 +107,9 @@ class Snapshot:
         if condition is not None:
             scores *= self._mask(condition)
         rows = best(scores, top_k)
-        found = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
-        _check_unchanged(found, condition)
-        return found
+        candidates = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
+        _check_unchanged(candidates, condition)
+        return candidates
 
     def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
         """The snapshot without some nodes and with some others, which replace those of their ids.
@@ -128,7 +119,7 @@ class Snapshot:
         """
         stay = {id_ for id_ in self.nodes if id_ not in gone and id_ not in came}
         ids = sorted(chain(filter(stay.__contains__, self.nodes), came))
-        number = {id_: place for place, id_ in enumerate(ids)}
+        number = {id_: row for row, id_ in enumerate(ids)}
         places: Ints = np.fromiter(
             (number[id_] if id_ in stay else -1 for id_ in self.nodes), np.int32, len(self.nodes)
         )
@@ -157,9 +148,9 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
     return np.fromiter(fits, np.bool_, len(nodes))
 
 
-def _check_unchanged(found: Sequence[Candidate], condition: Condition | None) -> None:
+def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
     # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
-    stale = tuple(each.node_id for each in found if not matches(condition, each.node.metadata))
+    stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
             f"the metadata of {len(stale)} nodes was changed after they were indexed, and is now "
@@ -210,21 +201,7 @@ class KeywordIndex:
         nodes: Iterable[BaseNode] = (),
         within: Condition | None = None,
     ) -> int:
-        """Take out some nodes and put in others, which replace those of the same id.
-
-        Args:
-            gone: Ids of the nodes to take out; unknown ones are passed over.
-            nodes: What to put in; of a repeated id the last.
-            within: What the caller may see. It cannot put in anything else, nor take out or replace
-                what it cannot see.
-
-        Returns:
-            How many nodes were taken out.
-
-        Raises:
-            ScopeError: A node to put in is not within.
-            DuplicateNodeError: A node to be replaced is not within.
-        """
+        """Take out some nodes and put in others, which replace those of the same id."""
         came = {counted.node.node_id: counted for counted in map(self._counted, nodes)}
         _check_within(came.values(), within)
         with self._changing:

@@ -83,23 +83,18 @@ class LlamaIndexOptions(TypedDict, total=False):
     corpus_weight_mask: None
 
 
-def check_names(given: Mapping[str, object]) -> None:
-    """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured.
-
-    Raises:
-        ArgumentError: There is one.
-        ConfigurationError: One cannot be honoured.
-    """
-    unknown = sorted(given.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
+def check_names(options: Mapping[str, object]) -> None:
+    """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured."""
+    unknown = sorted(options.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
     if unknown:
         raise ArgumentError(
             f"BM25Retriever has no argument {', '.join(unknown)}; the number of hits is top_k, "
             "the way text is cut is tokenizer, metadata conditions are filters"
         )
     for name, instead in _REFUSED.items():
-        if given.get(name) is not None:
+        if options.get(name) is not None:
             raise ConfigurationError(f"{name} cannot be honoured; leave it out, and {instead}")
-    pattern = given.get("token_pattern", TOKEN_PATTERN)
+    pattern = options.get("token_pattern", TOKEN_PATTERN)
     if pattern not in (None, TOKEN_PATTERN):
         raise ConfigurationError(
             f"got token_pattern={pattern!r}, which cannot be honoured: leave it out, or choose "
@@ -107,35 +102,23 @@ def check_names(given: Mapping[str, object]) -> None:
         )
 
 
-def tokenizer_from(given: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer that these arguments ask for.
-
-    Args:
-        given: LlamaIndex's arguments.
-        tokenizer: Ours; None for the one that they mean, or the default.
-
-    Raises:
-        ConfigurationError: There is both, or one that cannot be honoured.
-    """
-    named = [name for name in _OF_THE_TOKENIZER if name in given]
+def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer that these arguments ask for."""
+    named = [name for name in _OF_THE_TOKENIZER if name in options]
     if tokenizer is None and named:
         return tokenizer_for(
-            given.get("language", "en"),
-            stemmer=given.get("stemmer"),
-            skip_stemming=given.get("skip_stemming", False),
+            options.get("language", "en"),
+            stemmer=options.get("stemmer"),
+            skip_stemming=options.get("skip_stemming", False),
         )
     if named:
         raise ConfigurationError(_EITHER.format(", ".join(named)))
     return Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
 
 
-def top_k_from(given: LlamaIndexOptions, top_k: int) -> int:
-    """The number of hits, under either name.
-
-    Raises:
-        ConfigurationError: There is both, and they differ.
-    """
-    named = given.get("similarity_top_k", top_k)
+def top_k_from(options: LlamaIndexOptions, top_k: int) -> int:
+    """The number of hits, under either name."""
+    named = options.get("similarity_top_k", top_k)
     if top_k not in (named, DEFAULT_TOP_K):
         raise ConfigurationError(
             f"got top_k={top_k} and similarity_top_k={named}, which mean the same; leave one out"
@@ -153,10 +136,6 @@ def tokenizer_by_default(
     """The tokenizer if it is ours, else the one that the others ask for.
 
     LlamaIndex's deprecated tokenizer function is not used, and a warning says so.
-
-    Raises:
-        ConfigurationError: There is one of ours and others differ from their defaults, or an
-            argument cannot be honoured.
     """
     if tokenizer is None or (callable(tokenizer) and not isinstance(tokenizer, Tokenizer)):
         if tokenizer is not None:
@@ -175,16 +154,6 @@ def tokenizer_for(
     language: str | Sequence[str] | None, *, stemmer: Stemmer | None, skip_stemming: bool
 ) -> Tokenizer:
     """The tokenizer that cuts as these arguments mean to.
-
-    Args:
-        language: As bm25s names it, or stop words in so many words; none for None or an empty list.
-            Words are stemmed by it, too: LlamaIndex stems them all as English.
-        stemmer: The Snowball stemmer of the language. It cannot be kept, because it cannot be
-            pickled or persisted; it must be the one the tokenizer uses anyway.
-        skip_stemming: Whether words keep their endings.
-
-    Raises:
-        ConfigurationError: The language is not known, or the stemmer is another one.
 
     Examples:
         >>> tokenizer_for("de", stemmer=None, skip_stemming=False).language

@@ -11,22 +11,14 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    ImageDocument,
-    ImageNode,
-    IndexNode,
-    MediaResource,
-    Node,
-    TextNode,
-)
+from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.postings import Postings
+from llama_retrieval_ext.stores.encoding.node_json import SHAPES, node_from_text, node_to_text
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -74,12 +66,7 @@ def settings_to_json(settings: BM25Settings) -> dict[str, object]:
 
 
 def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
-    """The settings that `settings_to_json` gave.
-
-    Raises:
-        KeyError: One is missing.
-        ValueError: One has a value that cannot work.
-    """
+    """The settings that `settings_to_json` gave."""
     filters = data["filters"]
     return BM25Settings(
         top_k=data["top_k"],
@@ -94,7 +81,7 @@ def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
 
 FILE_NAME: Final = "bm25_retriever.npz"
 FORMAT: Final = "llama_retrieval_ext.BM25Retriever"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]  # Any: each has its own kind of number
 _COLUMNS: Final = ("terms", "starts", "documents", "counts", "lengths")
@@ -119,16 +106,7 @@ class Stored(NamedTuple):
 
 
 def write(path: Path, stored: Stored) -> None:
-    """Write a retriever into a directory, whole or not at all.
-
-    Args:
-        path: The directory, made if it is missing. A retriever that is there is replaced.
-        stored: What to write.
-
-    Raises:
-        ConfigurationError: A node cannot be written as JSON.
-        StoreUnavailableError: The directory cannot be written to.
-    """
+    """Write a retriever into a directory, whole or not at all."""
     header = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -138,7 +116,7 @@ def write(path: Path, stored: Stored) -> None:
     }
     columns = {
         "header": _bytes(json.dumps(header)),
-        "nodes": _bytes("\n".join(map(node_to_json, stored.nodes.values()))),
+        "nodes": _bytes("\n".join(map(node_to_line, stored.nodes.values()))),
         **{name: getattr(stored.postings, name) for name in _COLUMNS},
     }
     try:
@@ -151,52 +129,47 @@ def write(path: Path, stored: Stored) -> None:
 
 
 def read(path: Path) -> Stored:
-    """The retriever in a directory.
-
-    Raises:
-        StoreFormatError: There is none, it is damaged, or another version wrote it.
-        StoreUnavailableError: The file may not be read.
-    """
-    place = path / FILE_NAME
+    """The retriever in a directory."""
+    file_path = path / FILE_NAME
     try:
         # Opened here, because np.load leaves a damaged file open.
-        with place.open("rb") as file, np.load(file, allow_pickle=False) as columns:
-            return _stored(columns, place)
+        with file_path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            return _stored(columns, file_path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreFormatError(
             f"{path} holds no BM25 retriever of ours: there is no {FILE_NAME} in it. "
             "BM25Retriever(nodes).persist(path) writes one; LlamaIndex's own cannot be read"
         ) from error
     except OSError as error:
-        raise StoreUnavailableError(f"cannot read {place}: {error}") from error
+        raise StoreUnavailableError(f"cannot read {file_path}: {error}") from error
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         raise StoreFormatError(
-            f"{place} cannot be read, {error}; make the retriever from its nodes again"
+            f"{file_path} cannot be read, {error}; make the retriever from its nodes again"
         ) from error
 
 
-def _replace(place: Path, columns: Columns) -> None:
-    temporary = place.with_name(f".{place.name}.{uuid4().hex}")
+def _replace(file_path: Path, columns: Columns) -> None:
+    temporary = file_path.with_name(f".{file_path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             np.savez(file, **dict[str, Any](columns))
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(place)
+        temporary.replace(file_path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _stored(columns: Columns, place: Path) -> Stored:
+def _stored(columns: Columns, file_path: Path) -> Stored:
     header = json.loads(columns["header"].tobytes())
     if header["format"] != FORMAT:
         raise ValueError(f"it says that it is a {header['format']!r}")
     if header["version"] != FORMAT_VERSION:
         raise StoreFormatError(
-            f"{place} has format version {header['version']} and this release reads version "
+            f"{file_path} has format version {header['version']} and this release reads version "
             f"{FORMAT_VERSION}; use the release that wrote it, or index the nodes again"
         )
-    nodes = [node_from_json(line) for line in columns["nodes"].tobytes().splitlines()]
+    nodes = [node_from_line(line.decode()) for line in columns["nodes"].tobytes().splitlines()]
     postings = Postings(*(columns[name] for name in _COLUMNS))
     ids = [node.node_id for node in nodes]
     if ids != sorted(set(ids)) or not postings.fit(len(ids)):
@@ -208,31 +181,23 @@ def _stored(columns: Columns, place: Path) -> Stored:
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(text.encode("ascii"), np.uint8)
+    return np.frombuffer(text.encode(), np.uint8)
 
 
-# By name and never by a path to import: what is read may have been written by somebody else.
-_CLASSES: Final[Mapping[str, type[BaseNode]]] = {
-    cls.class_name(): cls for cls in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
-}
-
-
-def node_to_json(node: BaseNode) -> str:
-    """The node as one line of ASCII.
-
-    Raises:
-        ConfigurationError: The node would not come back as it is: it is of a class that LlamaIndex
-            does not have, or holds something that JSON has not.
+def node_to_line(node: BaseNode) -> str:
+    """Return a node as one line: JSON, and its embedding.
 
     Examples:
-        >>> node_from_json(node_to_json(TextNode(id_="n1", text="..."))).node_id
+        >>> from llama_index.core.schema import TextNode
+        >>> node_from_line(node_to_line(TextNode(id_="n1", text="..."))).node_id
         'n1'
 
     """
-    if _CLASSES.get(node.class_name()) is not type(node):
+    shape = SHAPES.get(type(node).__name__)
+    if shape is None or shape.type is not type(node):
         raise ConfigurationError(
             f"node {node.node_id!r} is a {type(node).__name__}; only LlamaIndex's own node classes "
-            f"can be written: {', '.join(_CLASSES)}"
+            f"can be written: {', '.join(SHAPES)}"
         )
     if isinstance(node, IndexNode) and not isinstance(node.obj, BaseNode | None):
         raise ConfigurationError(
@@ -240,30 +205,18 @@ def node_to_json(node: BaseNode) -> str:
             "written; give it an index_id instead of obj"
         )
     try:
-        return json.dumps(_fields(node))
+        json.dumps(node.metadata)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"node {node.node_id!r} cannot be written as JSON: {error}; metadata may hold strings, "
             "numbers, booleans, None, lists and dicts"
         ) from error
+    return f"{node_to_text(node)}\t{json.dumps(node.embedding)}"
 
 
-def _fields(node: BaseNode) -> dict[str, object]:
-    fields: dict[str, object] = node.to_dict()
-    for name in type(node).model_fields:
-        resource = getattr(node, name)
-        if isinstance(resource, MediaResource) and resource.data is not None:
-            # Base64, and left out by to_dict.
-            fields[name] = {**resource.model_dump(mode="json"), "data": resource.data.decode()}
-    return fields
-
-
-def node_from_json(line: str | bytes) -> BaseNode:
-    """The node that `node_to_json` wrote.
-
-    Raises:
-        KeyError: It names no class of LlamaIndex.
-        ValueError: It is no JSON of a node.
-    """
-    data = json.loads(line)
-    return _CLASSES[data["class_name"]].from_dict(data)
+def node_from_line(line: str) -> BaseNode:
+    """Return the node that `node_to_line` wrote."""
+    text, embedding = line.split("\t")
+    node = node_from_text(text)
+    node.embedding = json.loads(embedding)
+    return node

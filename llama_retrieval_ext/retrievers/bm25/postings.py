@@ -56,11 +56,6 @@ class Postings:
         """The postings after some documents have moved, some have gone and some have come.
 
         Linear in the number of entries, without a step of Python for those that stay.
-
-        Args:
-            places: The new number of each document, ascending, or -1 for one that goes;
-                ``(n_documents,)``.
-            added: How often each document that comes has which term, by its number.
         """
         rows = places[self.documents]
         stays = rows >= 0
@@ -89,11 +84,11 @@ class Postings:
         """
         if not len(self.terms):
             return np.empty(0, np.int64)
-        wanted = np.fromiter(terms, np.uint32, len(terms))
-        at = np.searchsorted(self.terms, wanted)
+        term_ids = np.fromiter(terms, np.uint32, len(terms))
+        at = np.searchsorted(self.terms, term_ids)
         at[at == len(self.terms)] = 0  # beyond the last: any place will do, it has another term
         times = np.fromiter(terms.values(), np.int64, len(terms))
-        return np.repeat(at, np.where(self.terms[at] == wanted, times, 0))
+        return np.repeat(at, np.where(self.terms[at] == term_ids, times, 0))
 
     def weights(self, *, k1: float, b: float) -> npt.NDArray[np.float32]:
         """What each entry adds to the BM25 score of its document; ``(n_entries,)``, above 0."""
@@ -154,10 +149,6 @@ _LEAST_BLOCKS = 512
 
 def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
     """Positions of the highest scores above 0, best first; equal scores by position.
-
-    Args:
-        scores: None of them negative; ``(n,)``.
-        top_k: How many positions to return, at least 1; fewer where fewer scores are above 0.
 
     Examples:
         >>> print(best(np.array([0, 2, 3, 2, 0], np.float32), 2))

@@ -14,7 +14,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.context import note_degraded, step
+from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import min_max
@@ -146,14 +146,12 @@ class BM25Retriever(Retriever):
             docstore: Any LlamaIndex docstore.
             cache_ttl_s: For how many seconds answers may miss a change. 0 looks for changes at
                 every query, which costs a request to the docstore (3 ms for 20,000 nodes in
-                memory); None never looks again. A minute is short for those who write documents
-                and long enough for a docstore over a network.
+                memory); None never looks again.
             max_chunks: How many nodes the docstore may have; more are refused. Where it outgrows
                 them later, queries are answered without what was added to it then, and every
                 answer is degraded with a reason that says so.
             show_progress: Whether a progress bar is shown while nodes are indexed now.
-            options: As the class takes them: ``top_k``, ``tokenizer``, ``filters``, ``scope``,
-                ``normalise``, ``k1``, ``b``, ``name``.
+            options: As the class takes them.
 
         Raises:
             ConfigurationError: A value is out of range, or the docstore has too many nodes.
@@ -228,7 +226,7 @@ class BM25Retriever(Retriever):
         Raises:
             ConfigurationError: An argument cannot be honoured.
         """
-        if sum(given is not None for given in (index, nodes, docstore)) != 1:
+        if sum(source is not None for source in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
         check_names({"token_pattern": token_pattern})
         options = BM25Options(
@@ -290,7 +288,7 @@ class BM25Retriever(Retriever):
 
         Args:
             path: The directory.
-            encoding: As in LlamaIndex; the file holds ASCII alone, whatever it says.
+            encoding: As in LlamaIndex; the file is UTF-8, whatever it says.
         """
         del encoding
         return cls.load(path)
@@ -303,7 +301,7 @@ class BM25Retriever(Retriever):
 
         Args:
             path: The directory, made if it is missing.
-            encoding: As in LlamaIndex; the file holds ASCII alone, whatever it says.
+            encoding: As in LlamaIndex; the file is UTF-8, whatever it says.
 
         Raises:
             ConfigurationError: A node cannot be written as JSON.
@@ -389,16 +387,11 @@ class BM25Retriever(Retriever):
             )
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from step("search", self._search_plan(query))
-        return self._hits(found)
+        return self._hits((yield from step("search", call(Call(partial(self._find, query))))))
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """The node from the index, whatever its scope."""
         return finished(self._index.snapshot.nodes.get(node_id))
-
-    def _search_plan(self, query: Query) -> Plan[list[Candidate]]:
-        found: list[Candidate] = yield Call(partial(self._find, query))
-        return found
 
     def _find(self, query: Query) -> list[Candidate]:
         if self._follower is not None:
@@ -410,11 +403,13 @@ class BM25Retriever(Retriever):
             query.query_str, top_k=query.top_k or 1, condition=query.condition
         )
 
-    def _hits(self, found: Sequence[Candidate]) -> list[Hit]:
+    def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
         if self.normalise:
-            scores = min_max({each.node_id: each.score for each in found})
-            found = [Candidate(each.node, scores[each.node_id]) for each in found]
-        return [Hit(node=_own(each.node), score=each.score, source=self.name) for each in found]
+            scores = min_max({each.node_id: each.score for each in candidates})
+            candidates = [Candidate(each.node, scores[each.node_id]) for each in candidates]
+        return [
+            Hit(node=_own(each.node), score=each.score, source=self.name) for each in candidates
+        ]
 
 
 def _own(node: BaseNode) -> BaseNode:

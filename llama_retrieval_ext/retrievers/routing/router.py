@@ -172,8 +172,8 @@ class RouterRetriever(Retriever):
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
         try:
-            found = yield from selected(self.selector, query, self.choices)
-            selections = self._checked(found)
+            answer = yield from selected(self.selector, query, self.choices)
+            selections = self._checked(answer)
         except MISTAKES:
             raise
         except Exception as error:  # noqa: BLE001 - reported as degraded
@@ -183,12 +183,14 @@ class RouterRetriever(Retriever):
         _note_routes(taken)
         return taken
 
-    def _checked(self, found: Sequence[Selection]) -> list[Selection]:
-        for each in found:
+    def _checked(self, answer: Sequence[Selection]) -> list[Selection]:
+        for each in answer:
             if not 0 < each.confidence <= 1:
                 raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")
-        unique = {selection.name: selection for selection in reversed(found)}
-        known = [each for each in found if unique.get(each.name) is each and each.name in self.legs]
+        unique = {selection.name: selection for selection in reversed(answer)}
+        known = [
+            each for each in answer if unique.get(each.name) is each and each.name in self.legs
+        ]
         if len(known) < len(unique):
             missing = sorted(set(unique) - set(self.legs))
             note_degraded(self.name, f"the selector named routes that there are not: {missing}")
@@ -203,8 +205,8 @@ class RouterRetriever(Retriever):
         self, query: Query, selections: Sequence[Selection], *, min_success: int
     ) -> Plan[dict[str, Sequence[NodeWithScore]]]:
         """What the routes that answered found, by name."""
-        asked = self._for_children(query)
-        asks = {each.name: Ask(self.legs[each.name], asked) for each in selections}
+        child = self._for_children(query)
+        asks = {each.name: Ask(self.legs[each.name], child) for each in selections}
         tell = None if len(selections) == 1 else current_context().on_partial
 
         def report(answers: Answers) -> None:
@@ -244,7 +246,9 @@ class RouterRetriever(Retriever):
 
 def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:
     """What the routes that answered found, by name."""
-    return {name: found for name, found in zip(asks, answers, strict=True) if found is not None}
+    return {
+        name: ranking for name, ranking in zip(asks, answers, strict=True) if ranking is not None
+    }
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:
@@ -256,15 +260,15 @@ def _note_routes(taken: Sequence[Selection]) -> None:
     )
 
 
-def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
-    if not given:
+def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
+    if not routes:
         raise ConfigurationError("a router needs at least one route")
-    _check_routes(given)
-    if isinstance(given, Mapping):
-        named = [(name, route.retriever, route.description) for name, route in given.items()]
+    _check_routes(routes)
+    if isinstance(routes, Mapping):
+        named = [(name, route.retriever, route.description) for name, route in routes.items()]
     else:
         named = [
-            (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in given
+            (tool.metadata.get_name(), tool.retriever, tool.metadata.description) for tool in routes
         ]
     legs = unique_legs(leg_of(part, name=name) for name, part, _ in named)
     choices = [
@@ -273,13 +277,13 @@ def _routes(given: Routes) -> tuple[dict[str, Leg], list[Choice]]:
     return {leg.name: leg for leg in legs}, choices
 
 
-def _check_routes(given: Routes) -> None:
+def _check_routes(routes: Routes) -> None:
     """Refuse what is easily given in place of a route: the retriever alone."""
-    if isinstance(given, Mapping):
-        for name, route in given.items():
+    if isinstance(routes, Mapping):
+        for name, route in routes.items():
             of_type(
                 route, Route, f"the route {name!r}", instead="write Route(retriever, description)"
             )
         return
-    for tool in given:
+    for tool in routes:
         of_type(tool, RetrieverTool, "a route", instead="or give a mapping of names to Routes")

@@ -100,25 +100,14 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
         """The plan for the routes to take; by default one call of `select`."""
-        found = yield from call(Call(lambda: self.select(query, choices)))
-        return _selections(found, f"{type(self).__name__}.select")
+        answer = yield from call(Call(lambda: self.select(query, choices)))
+        return _selections(answer, f"{type(self).__name__}.select")
 
 
 def selected(
     selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
 ) -> Plan[list[Selection]]:
-    """The plan for a checked selection that takes at most a share of the time that is left.
-
-    Args:
-        selector: Picks the routes.
-        query: What to route.
-        choices: The routes.
-        share: Of what is left of the query's time; without a time limit there is none here.
-
-    Raises:
-        ConfigurationError: The selector returns something else than selections.
-        DeadlineExceededError: The selector is late.
-    """
+    """The plan for a checked selection that takes at most a share of the time that is left."""
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
     left_s = current_context().remaining_s()
@@ -127,8 +116,8 @@ def selected(
     return _selections(outcomes[0].result(), function)
 
 
-def _selections(found: object, function: str) -> list[Selection]:
-    return items_of(found, Selection, function, expected="Selection(name)")
+def _selections(answer: object, function: str) -> list[Selection]:
+    return items_of(answer, Selection, function, expected="Selection(name)")
 
 
 class EmbeddingSelector(Selector):
@@ -173,9 +162,9 @@ class EmbeddingSelector(Selector):
         described = yield from self._described(choices)
         # Of the text: an embedding that the query brings is of the routes' model, not of this one.
         embedding = yield from embed_text(query.query_str, self.embed_model)
-        asked = _unit(np.asarray(embedding, dtype=np.float64))
-        cosines: list[float] = np.clip(described @ asked, -1.0, 1.0).tolist()
-        if not asked.any() or not np.isfinite(cosines).all():
+        query_vector = _unit(np.asarray(embedding, dtype=np.float64))
+        cosines: list[float] = np.clip(described @ query_vector, -1.0, 1.0).tolist()
+        if not query_vector.any() or not np.isfinite(cosines).all():
             return []  # the model knows no word of the query
         least = max(self.min_similarity, max(cosines) - self.margin)
         order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
@@ -235,14 +224,14 @@ class CascadeSelector(Selector):
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
             try:
-                found = yield from selected(selector, query, choices, share=share)
+                answer = yield from selected(selector, query, choices, share=share)
             except MISTAKES:
                 raise
             except Exception as error:  # noqa: BLE001 - reported as degraded
                 note_degraded(repr(selector), error)
                 continue
-            if found:
-                return found
+            if answer:
+                return answer
         return []
 
 
@@ -263,11 +252,7 @@ class LlamaIndexSelector(Selector):
         self.selector = selector
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """What the selector picks.
-
-        Raises:
-            ExecutionError: It picks a route that there is not.
-        """
+        """What the selector picks."""
         tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
         result: SelectorResult = yield self._call(tools, query)
         picks: dict[int, Selection] = {}
@@ -297,15 +282,7 @@ class LlamaIndexSelector(Selector):
 
 
 def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
-    """The selector, or ours around one of LlamaIndex's.
-
-    Args:
-        selector: Ours or LlamaIndex's.
-        what: What the argument is called.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """The selector, or ours around one of LlamaIndex's."""
     if isinstance(selector, BaseSelector):
         return LlamaIndexSelector(selector)
     return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")

@@ -31,12 +31,6 @@ _STAGES: Final[Mapping[str, type[Refine]]] = {
 def stage_to_dict(stage: Refine) -> dict[str, object]:
     """Return a stage as JSON: its name as ``stage``, and what is not at its default.
 
-    Args:
-        stage: One of this package's that are data.
-
-    Raises:
-        ConfigurationError: It is another, or holds a model or a store.
-
     Examples:
         >>> stage_to_dict(Threshold(0.3))
         {'stage': 'Threshold', 'min_score': 0.3}
@@ -53,37 +47,24 @@ def stage_to_dict(stage: Refine) -> dict[str, object]:
 def stage_from_dict(data: Mapping[str, Any]) -> Refine:
     """Return the stage that `stage_to_dict` has written.
 
-    Args:
-        data: JSON.
-
-    Raises:
-        ConfigurationError: There is no such stage, or it does not take these values.
-
     Examples:
         >>> stage_from_dict({"stage": "ScoreDecay", "key": "published", "half_life": 365})
         ScoreDecay(key='published', half_life=365)
 
     """
-    given = dict(of_type(data, Mapping, "a stage", instead="write {'stage': 'Top', 'k': 10}"))
-    name = given.pop("stage", None)
+    values = dict(of_type(data, Mapping, "a stage", instead="write {'stage': 'Top', 'k': 10}"))
+    name = values.pop("stage", None)
     if not isinstance(name, str) or name not in _STAGES:
         near = nearest(str(name), _STAGES)
         advice = f"did you mean {near!r}?" if near else f"write one of {', '.join(_STAGES)}"
         raise ConfigurationError(f"there is no stage {name!r}; {advice}")
-    stage: Refine = _value(_STAGES[name], given)
+    stage: Refine = _value(_STAGES[name], values)
     return stage
 
 
 def value_to_dict(value: object) -> dict[str, object]:
-    """Return the fields of a dataclass as JSON, without those at their defaults.
-
-    Args:
-        value: An instance of a dataclass.
-
-    Raises:
-        ConfigurationError: A field is not data.
-    """
-    given = {
+    """Return the fields of a dataclass as JSON, without those at their defaults."""
+    values = {
         each.name: getattr(value, each.name)
         for each in fields(value)  # type: ignore[arg-type]  # a dataclass
         if each.init
@@ -91,7 +72,7 @@ def value_to_dict(value: object) -> dict[str, object]:
     defaults = {each.name: _default(each) for each in fields(value)}  # type: ignore[arg-type]
     return {
         name: _json(field, of=f"{name} of {type(value).__name__}")
-        for name, field in given.items()
+        for name, field in values.items()
         if field != defaults[name]
     }
 

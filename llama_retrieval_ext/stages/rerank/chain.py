@@ -20,11 +20,7 @@ AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker
 
 
 def as_reranker(part: AnyReranker) -> Refine:
-    """A stage as it is; a LlamaIndex postprocessor or a ranker of ``rerankers`` as a stage.
-
-    Raises:
-        ConfigurationError: It is none of these.
-    """
+    """A stage as it is; a LlamaIndex postprocessor or a ranker of ``rerankers`` as a stage."""
     if isinstance(part, Refine):
         return part
     if isinstance(part, BaseNodePostprocessor):
@@ -77,9 +73,11 @@ class RerankChain(Refine):
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the first ranking that can be had."""
         known = {hit.node.node_id for hit in hits}
-        for place, stage in enumerate(self.rerankers if hits else ()):
-            share = 1.0 / (len(self.rerankers) - place)
-            found = yield from attempted(stage, query, hits, timeout_s=self.timeout_s, share=share)
-            if found is not None:
-                return in_order([hit for hit in found if hit.node.node_id in known])
+        for index, stage in enumerate(self.rerankers if hits else ()):
+            share = 1.0 / (len(self.rerankers) - index)
+            ranking = yield from attempted(
+                stage, query, hits, timeout_s=self.timeout_s, share=share
+            )
+            if ranking is not None:
+                return in_order([hit for hit in ranking if hit.node.node_id in known])
         return list(hits)

@@ -58,14 +58,6 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     repeated one, and a relevance that is off the scale are refused: document 0 is none, not the
     last.
 
-    Args:
-        answer: What the model said, thoughts included.
-        documents: How many documents it was shown, numbered from 1.
-
-    Returns:
-        Place of the document, from 0, and relevance in ``[0, 1]``. Of an order alone, the relevance
-        falls evenly. Empty when nothing usable was said.
-
     Examples:
         >>> relevances_in("Doc: 2, Relevance: 9\nDoc: 0, Relevance: 10\nDoc: 2, Relevance: 1",
         ...               documents=3)
@@ -76,11 +68,11 @@ def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
     """
     text = unfenced(cleaned(answer))
     pairs = list(_from_json(text)) or list(_from_lines(text)) or _from_order(text)
-    found: dict[int, float] = {}
+    relevances: dict[int, float] = {}
     for number, relevance in pairs:
         if 1 <= number <= documents and 0 <= relevance <= BEST:
-            found.setdefault(number - 1, relevance / BEST)
-    return found
+            relevances.setdefault(number - 1, relevance / BEST)
+    return relevances
 
 
 def _from_lines(text: str) -> Iterator[tuple[int, float]]:
@@ -99,7 +91,7 @@ def _from_order(text: str) -> list[tuple[int, float]]:
 def _falling(numbers: Iterable[int]) -> list[tuple[int, float]]:
     order = list(dict.fromkeys(numbers))
     return [
-        (number, BEST * (len(order) - place) / len(order)) for place, number in enumerate(order)
+        (number, BEST * (len(order) - index) / len(order)) for index, number in enumerate(order)
     ]
 
 
@@ -227,9 +219,9 @@ class LLMRerank(Reranker):
         batches = [outcome.result() for outcome in outcomes]
         if not all(batches):
             return None  # and the writer has said why
-        relevance = {place: score for batch in batches for place, score in batch.items()}
-        best = sorted(range(len(hits)), key=lambda place: (-relevance.get(place, 0.0), place))
-        picks = [(place, relevance.get(place, 0.0)) for place in best[: self.top_k]]
+        relevance = {index: score for batch in batches for index, score in batch.items()}
+        best = sorted(range(len(hits)), key=lambda index: (-relevance.get(index, 0.0), index))
+        picks = [(index, relevance.get(index, 0.0)) for index in best[: self.top_k]]
         return reranked(hits, picks, by="LLMRerank", ceiling=1.0)
 
     def _judged(self, query: Query, hits: Sequence[Hit], start: int) -> Plan[dict[int, float]]:
@@ -243,7 +235,7 @@ class LLMRerank(Reranker):
             lambda answer: relevances_in(answer, documents=len(batch)),
             scope=query.scope,
         )
-        return {start + place: score for said in written for place, score in said.items()}
+        return {start + index: score for said in written for index, score in said.items()}
 
     def _shown(self, hit: Hit) -> str:
         return hit.node.get_content(metadata_mode=MetadataMode.LLM)[: self.max_characters]

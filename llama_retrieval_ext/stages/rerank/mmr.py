@@ -46,8 +46,8 @@ def stored_embeddings(
         return {}
     if source is None:
         return (yield from origin_embeddings(hits, model))
-    found: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in hits])
-    return {**found}
+    vectors: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in hits])
+    return {**vectors}
 
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:

@@ -85,8 +85,8 @@ class ModelRerank(Reranker):
         for document in said:
             if document.doc_id in range(len(hits)):
                 scores.setdefault(document.doc_id, self._score(document))
-        best = sorted(scores, key=lambda place: (-scores[place], hits[place].node_id))
-        picks = [(place, scores[place]) for place in best[: self.top_k]]
+        best = sorted(scores, key=lambda index: (-scores[index], hits[index].node_id))
+        picks = [(index, scores[index]) for index in best[: self.top_k]]
         return reranked(hits, picks, by=type(self.ranker).__name__)
 
     def _score(self, document: RankedDocument) -> float:
@@ -140,8 +140,8 @@ class EmbeddingRerank(Reranker):
         scores: list[float] = yield Call(
             lambda: cosines(matrix(texts, dim=len(question)), question).tolist()
         )
-        best = sorted(range(len(hits)), key=lambda place: (-scores[place], hits[place].node_id))
-        picks = [(place, scores[place]) for place in best[: self.top_k]]
+        best = sorted(range(len(hits)), key=lambda index: (-scores[index], hits[index].node_id))
+        picks = [(index, scores[index]) for index in best[: self.top_k]]
         return reranked(hits, picks, by="EmbeddingRerank", ceiling=1.0)
 
 

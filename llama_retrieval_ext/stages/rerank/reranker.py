@@ -61,15 +61,15 @@ class Reranker(Refine):
 
         It raises what goes wrong; it returns None when it has noted that itself.
         """
-        found = yield from call(Call(lambda: self.rerank(query, list(hits))))
-        return ranking_of(found, f"{type(self).__name__}.rerank")
+        answer = yield from call(Call(lambda: self.rerank(query, list(hits))))
+        return ranking_of(answer, f"{type(self).__name__}.rerank")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
         """The plan for the new ranking, or the old one when there is none."""
         if not hits:
             return []
-        found = yield from attempted(self, query, hits)
-        return list(hits) if found is None else found
+        ranking = yield from attempted(self, query, hits)
+        return list(hits) if ranking is None else ranking
 
 
 def attempted(
@@ -80,15 +80,7 @@ def attempted(
     timeout_s: float | None = None,
     share: float = 1.0,
 ) -> Plan[list[Hit] | None]:
-    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails.
-
-    Args:
-        stage: A reranker; any other stage does as well.
-        query: The query.
-        hits: At least one.
-        timeout_s: Seconds it may take, if less than its own.
-        share: How much of the query's remaining time it may take.
-    """
+    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails."""
     name = repr(stage).partition("(")[0]
     own_s = stage.timeout_s if isinstance(stage, Reranker) else None
     task = Task(name, _ranking(stage, query, hits), _least(timeout_s, own_s, _share_s(share)))
@@ -108,21 +100,17 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
         if isinstance(stage, Reranker)
         else stage.refine_plan(query, hits)
     )
-    found = yield from plan
-    if found is None and isinstance(stage, Reranker):
+    answer = yield from plan
+    if answer is None and isinstance(stage, Reranker):
         return None  # and it has said why
-    ranking = checked(stage, found, hits)
+    ranking = checked(stage, answer, hits)
     if not ranking and stage.reranks:
         raise ExecutionError(EMPTY)
     return ranking
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Nothing, if a stage can have so much time.
-
-    Raises:
-        ConfigurationError: It is not a positive number of seconds.
-    """
+    """Nothing, if a stage can have so much time."""
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
 

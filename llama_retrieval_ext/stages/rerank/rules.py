@@ -63,7 +63,7 @@ class Boost(RecordsArguments):
         ConfigurationError: The weight is not finite and above 0.
 
     Examples:
-        >>> Boost("kind", "regulation").given({"kind": ["law", "regulation"]})
+        >>> Boost("kind", "regulation").holds_for({"kind": ["law", "regulation"]})
         True
 
     """
@@ -76,20 +76,16 @@ class Boost(RecordsArguments):
         if check_weight(self.weight, self.key) == 0:
             raise ConfigurationError(f"the weight of the boost for {self.key!r} must be above 0")
 
-    def given(self, metadata: Mapping[str, object]) -> bool:
+    def holds_for(self, metadata: Mapping[str, object]) -> bool:
         """Whether a hit with this metadata is boosted."""
         value = metadata.get(self.key)
-        wanted = self.values if isinstance(self.values, tuple) else (self.values,)
+        values = self.values if isinstance(self.values, tuple) else (self.values,)
         items = value if isinstance(value, list | tuple | set) else (value,)
-        return any(item == each for item in items for each in wanted)
+        return any(item == each for item in items for each in values)
 
 
 def check_weight(weight: float, name: str) -> float:
-    """The same weight, if it can be one.
-
-    Raises:
-        ConfigurationError: It is negative or not finite.
-    """
+    """The same weight, if it can be one."""
     if not (is_number(weight) and weight >= 0):
         raise ConfigurationError(
             f"the weight of {name!r} must be finite and not negative, got {weight!r}"
@@ -184,7 +180,7 @@ class RuleRerank(Refine):
             age = self.recency.unknown if factor is None else factor
             yield "recency", weights.recency, age
         for boost in self.boosts:
-            yield f"boost {boost.key}", boost.weight, float(boost.given(metadata))
+            yield f"boost {boost.key}", boost.weight, float(boost.holds_for(metadata))
 
     def _phrase(self, terms: "_QueryTerms", present: AbstractSet[int], text: str) -> float:
         """The longest part of the query in the text, beyond a single word unless it is all."""
@@ -203,31 +199,19 @@ class _QueryTerms(NamedTuple):
     words: list[str]
 
 
-def coverage(wanted: Collection[Hashable], present: Container[Hashable]) -> float:
-    """The share of the wanted terms that are present; 0 when nothing is wanted.
-
-    Args:
-        wanted: Terms, each once.
-        present: Terms.
+def coverage(terms: Collection[Hashable], present: Container[Hashable]) -> float:
+    """The share of the terms that are present; 0 where there are none.
 
     Examples:
         >>> coverage({"annual", "leave"}, {"sick", "leave"})
         0.5
 
     """
-    return sum(term in present for term in wanted) / len(wanted) if wanted else 0.0
+    return sum(term in present for term in terms) / len(terms) if terms else 0.0
 
 
-def longest_run(wanted: Sequence[str], text: Sequence[str]) -> int:
+def longest_run(terms: Sequence[str], text: Sequence[str]) -> int:
     """How many tokens in a row stand in the text as they stand in the query, at most.
-
-    Args:
-        wanted: Tokens of the query.
-        text: Tokens of the text.
-
-    Returns:
-        At most ``len(wanted)``. Time is ``len(text)`` times how often a token is repeated in
-        ``wanted``.
 
     Examples:
         >>> longest_run(["days", "of", "leave"], ["ten", "days", "of", "rest", "and", "leave"])
@@ -235,11 +219,11 @@ def longest_run(wanted: Sequence[str], text: Sequence[str]) -> int:
 
     """
     places: dict[str, list[int]] = {}
-    for place, token in enumerate(wanted):
-        places.setdefault(token, []).append(place)
+    for index, token in enumerate(terms):
+        places.setdefault(token, []).append(index)
     best = 0
     running: dict[int, int] = {}  # by the last place in the query, how long the run to it is
     for token in text:
-        running = {place: running.get(place - 1, 0) + 1 for place in places.get(token, ())}
+        running = {index: running.get(index - 1, 0) + 1 for index in places.get(token, ())}
         best = max(best, *running.values()) if running else best
     return best

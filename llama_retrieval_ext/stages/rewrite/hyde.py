@@ -79,9 +79,6 @@ class HypotheticalDocuments:
 def passage_in(answer: str) -> str:
     r"""The passage that a model wrote, without what it says around it.
 
-    Returns:
-        The passage; empty where there is none: no words, or a refusal.
-
     Examples:
         >>> passage_in("<think>leave</think>Here is a passage:\n\nStaff have 25 days.")
         'Staff have 25 days.'
@@ -164,5 +161,5 @@ class HyDEFanOut(HypotheticalDocuments, FanOut):
         if not query.query_str.strip():
             return [query]
         documents = yield from self.documents(query)
-        asked = [query] if self.include_original or not documents else []
-        return asked + [reworded(query, document) for document in documents]
+        queries = [query] if self.include_original or not documents else []
+        return queries + [reworded(query, document) for document in documents]

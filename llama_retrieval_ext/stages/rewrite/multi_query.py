@@ -71,7 +71,10 @@ class StepBack(FanOut):
             lambda answer: wordings(answer, query)[:1],
             scope=query.scope,
         )
-        return fanned_out(query, [each for found in written for each in distinct(found, of=text)])
+        return fanned_out(
+            query,
+            [each for wordings in written for each in distinct(wordings, of=text)],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -119,7 +122,7 @@ class WrittenQueries(FanOut, ABC):
             lambda answer: self._usable(answer, query),
             scope=query.scope,
         )
-        texts = [each for found in written for each in distinct(found, of=text)][: self.n]
+        texts = [each for wordings in written for each in distinct(wordings, of=text)][: self.n]
         return fanned_out(query, texts, include_original=self.include_original)
 
     @abstractmethod

@@ -53,12 +53,6 @@ def queries_in(answer: str) -> list[str]:
     a mark, the others are talk around them; where none does, lines are taken but for headings,
     refusals and what is said before and after.
 
-    Args:
-        answer: What the model said, thoughts included.
-
-    Returns:
-        The queries without their marks, in their order; empty when there is none.
-
     Examples:
         >>> queries_in('Here you are:\n1. "annual leave"\n2. days off\nI hope this helps!')
         ['annual leave', 'days off']
@@ -67,8 +61,8 @@ def queries_in(answer: str) -> list[str]:
 
     """
     text = unfenced(cleaned(answer))
-    found = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
-    return [query for query in found if has_words(query) and len(query) <= _LONGEST]
+    texts = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
+    return [query for query in texts if has_words(query) and len(query) <= _LONGEST]
 
 
 def _listed(lines: Sequence[str]) -> list[str]:
@@ -133,25 +127,15 @@ def wordings(answer: str, query: Query) -> list[str]:
 
 
 def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = True) -> list[Query]:
-    """The query in all its wordings, noted in the result's details.
-
-    Args:
-        query: The original; it is asked when there is nothing else to ask.
-        texts: What the model made of it.
-        include_original: Whether it is asked beside them.
-    """
-    asked = [query] if include_original or not texts else []
-    asked += [reworded(query, text) for text in texts]
-    note_details(is_total=True, generated_queries=[*texts], queries_count=len(asked))
-    return asked
+    """The query in all its wordings, noted in the result's details."""
+    queries = [query] if include_original or not texts else []
+    queries += [reworded(query, text) for text in texts]
+    note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
+    return queries
 
 
 def check_number(number: int, *, of: str) -> int:
-    """The same number, if so many of something can be asked for.
-
-    Raises:
-        ConfigurationError: It is not a whole number of at least 1.
-    """
+    """The same number, if so many of something can be asked for."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ConfigurationError(f"{of} must be a whole number of at least 1, got {number!r}")
     return number

@@ -38,4 +38,4 @@ def test_something_must_count() -> None:
 )
 def test_a_boost_is_given_for_the_value_or_an_item_of_a_list(boost: Boost, *, given: bool) -> None:
     metadata = {"kind": "law", "tags": ["hr", "paid leave"], "year": 2024}
-    assert boost.given(metadata) is given
+    assert boost.holds_for(metadata) is given

@@ -10,7 +10,8 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
-from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.searching import Searched
 

@@ -1,20 +1,56 @@
-"""`KeptBM25Retriever`: BM25 in memory over a knowledge base, kept for a while for each scope."""
+"""What `bm25` and `llama_bm25` of the registry need: min-max scores, and BM25 kept in memory."""
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
+from typing import ClassVar, Final
 
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.reordering import with_score
+from llama_retrieval_ext.results import Hit, as_hit, score_of
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MinMaxScores(Refine):
+    """Scores of the answer from 0, for its last hit, to 1; where all are equal, 1 if above 0.
+
+    They depend on ``top_k`` then, and cannot be compared across queries.
+
+    Raises:
+        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> found = FakeRetriever([("a", 9.0), ("b", 6.0), ("c", 5.0)])
+        >>> [hit.score for hit in (found >> MinMaxScores()).retrieve("leave")]
+        [1.0, 0.25, 0.0]
+
+    """
+
+    fast: ClassVar[bool] = True
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits of the answer with their new scores."""
+        answer = hits[: query.top_k]
+        scores = {hit.node.node_id: score_of(hit) for hit in answer}
+        if len(set(scores.values())) == 1:
+            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
+            scores = dict.fromkeys(scores, level)
+        else:
+            scores = min_max(scores)
+        return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
+
 
 # How many scopes are kept; those not used for longest are dropped.
 _MOST_SCOPES: Final = 32
@@ -80,8 +116,8 @@ class KeptBM25Retriever(Retriever):
                 self.name,
                 f"only {self.max_chunks} nodes are searched, {kept.left_out} are left out",
             )
-        found = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
-        return [as_hit(hit, source=self.name) for hit in found][: query.top_k]
+        ranking = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
+        return [as_hit(hit, source=self.name) for hit in ranking][: query.top_k]
 
     def _current(self, scope: Scope | None) -> _Kept:
         with self._lock:
