@@ -181,6 +181,8 @@ class Query(QueryBundle):
         context: Whatever the application wants its own stages to see, by name.
         at_least: How many hits a composite needs of each leg to answer with ``top_k``: a leg gives
             its own number, but no fewer than these. Composites set it.
+        exact: Whether vector searches compare every embedding instead of using an approximate
+            index; keyword searches are always exact.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -198,6 +200,7 @@ class Query(QueryBundle):
     timeout_s: float | None = None
     context: Mapping[str, object] = field(default_factory=dict)
     at_least: int | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.query_str, str):

@@ -6,12 +6,14 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
-from llama_retrieval_ext.errors import RetrievalExtError
+from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
 from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.index import IndexInfo
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 
 class Browsable(Searchable):
@@ -107,12 +109,60 @@ class Browsable(Searchable):
             StoreUnavailableError: The server does not answer.
         """
         self._check_open()
+        store = self._backend.store
         return describe_knowledge_base(
             self.url,
             self._ledger,
             embed_model=embed_model_name(self.embed_model),
             require_scope=self.require_scope,
+            index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
         )
+
+    def index(self) -> IndexInfo:
+        """Index all nodes now and wait for that, on the embedded engine.
+
+        Searches and writes go on meanwhile; see `EmbeddedVectorStore.build_index`. With
+        ``store_params={"index": "auto"}`` (100,000 nodes) or ``"hnsw"`` (10,000) it also happens by
+        itself, in the background.
+
+        Returns:
+            How many nodes are indexed.
+
+        Raises:
+            UnsupportedModeError: Another engine, which indexes by itself.
+            ConfigurationError: It was opened with ``store_params={"index": "exact"}``.
+            StoreUnavailableError: There is no room for a copy, or the engine failed.
+        """
+        store = self._embedded_store("index()")
+        store.build_index()
+        return store.index_info()
+
+    def check_recall(self, n: int = 100, *, top_k: int = 10) -> float:
+        """Return how many of the true nearest nodes vector searches find, from 0 to 1.
+
+        Args:
+            n: How many stored embeddings, taken at random, to search with.
+            top_k: How many nearest nodes of each, besides itself, to look for.
+
+        Returns:
+            The share of those of an exact search that are found with the index, on average; 1 if
+            there is no index.
+
+        Raises:
+            UnsupportedModeError: Another engine.
+            ConfigurationError: ``n`` or ``top_k`` is below 1.
+        """
+        return self._embedded_store("check_recall()").check_recall(n, top_k=top_k)
+
+    def _embedded_store(self, what: str) -> EmbeddedVectorStore:
+        self._check_open()
+        store = self._backend.store
+        if not isinstance(store, EmbeddedVectorStore):
+            raise UnsupportedModeError(
+                f"{what} is for the embedded engine, and {self.url} is on {self._backend.engine}, "
+                "which builds its index by itself"
+            )
+        return store
 
     def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
         """Return the documents that a scope can see, by id; without a scope, all.

@@ -10,8 +10,8 @@ from typing import Final
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.browsing import Browsable
 from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.refreshing import Refreshable
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -64,7 +64,7 @@ class Calibrations:
         return calibration
 
 
-class Calibrated(Browsable):
+class Calibrated(Refreshable):
     """The part of a knowledge base that estimates whether an answer is there."""
 
     _calibrations: Calibrations
@@ -98,6 +98,7 @@ class Calibrated(Browsable):
                 five different words.
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         retriever = HybridRetriever(
             self._backend,

@@ -34,6 +34,7 @@ from llama_retrieval_ext.ingest.ledger import (
     Ledger,
 )
 from llama_retrieval_ext.ingest.preparation import Preparation
+from llama_retrieval_ext.ingest.refreshing import open_snapshot
 from llama_retrieval_ext.ingest.removal import remove_knowledge_base
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.storage import (
@@ -106,6 +107,8 @@ class KnowledgeBase(Calibrated):
         many_tenants: bool | None = None,
         store_params: Mapping[str, object] | None = None,
         must_exist: bool = False,
+        read_only: bool = False,
+        refresh_s: float | None = None,
         graph: Graph | None = None,
         links: PassageLinks | None = None,
         kg_extractors: Sequence[TransformComponent] | None = None,
@@ -142,6 +145,12 @@ class KnowledgeBase(Calibrated):
                 object, the others when the collection is created, with the first document. Until
                 then they are remembered.
             must_exist: Whether to raise if there is none.
+            read_only: Whether to open a copy of ``embedded:DIRECTORY`` as it is now, in the
+                system's temporary folder, while another process may have it open and write. It must
+                exist, and may be on a read-only file system. The writer waits while files are
+                copied. Its graph, if it has one, is left out.
+            refresh_s: Seconds after which a copy is made anew if something was written since; None
+                for only when `refresh` is called.
             graph: A graph that is kept in step with it, for ``retriever("graph")`` and rules:
                 ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
                 as for `open_graph`, or an object, which stays open. Each passage is in it under its
@@ -180,7 +189,10 @@ class KnowledgeBase(Calibrated):
             )
         extraction = None if graph is None else Extraction(links, kg_extractors or ())
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        storage = open_storage(url, setup)
+        snapshot = open_snapshot(
+            url, read_only=read_only, refresh_s=refresh_s, has_graph=graph is not None
+        )
+        storage = open_storage(url if snapshot is None else snapshot.url, setup)
         try:
             if graph is not None:
                 storage = storage.beside(open_graph_side(graph, links, url))
@@ -195,11 +207,14 @@ class KnowledgeBase(Calibrated):
             ledger = open_ledger(storage, requested, url)
         except BaseException:
             storage.close()
+            if snapshot is not None:
+                snapshot.close()
             raise
         writer = writer_of(storage, ledger)
         parts = IngestionParts(Preparation(splitter, model, extraction), writer, ledger)
         kb = cls.__new__(cls)
         kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
+        kb._read_from(snapshot, refresh_s)  # noqa: SLF001 - of its own
         return kb
 
     @classmethod
@@ -287,6 +302,7 @@ class KnowledgeBase(Calibrated):
         return self._addition(scope).run(documents, show_progress=show_progress)
 
     def _addition(self, scope: Scope | None) -> Addition:
+        self._check_writable()
         self._check(scope)
         return Addition(self._parts, {} if scope is None else scope.metadata())
 
@@ -318,6 +334,7 @@ class KnowledgeBase(Calibrated):
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         if not isinstance(source_or_id, str) or not source_or_id:
             raise ConfigurationError(
@@ -346,6 +363,7 @@ class KnowledgeBase(Calibrated):
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         with self._storage.lock:
             return self._delete(self._contents.matching(filters, scope))
@@ -362,6 +380,7 @@ class KnowledgeBase(Calibrated):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
+        self._check_writable()
         self._check(scope)
         with self._storage.lock:
             gone = self._delete(self._ledger.visible(scope))
@@ -382,6 +401,7 @@ class KnowledgeBase(Calibrated):
         Raises:
             StoreUnavailableError: There is no room for the copy; nothing has changed.
         """
+        self._check_writable()
         self._check_open()
         return self._storage.compact()
 
@@ -392,6 +412,7 @@ class KnowledgeBase(Calibrated):
                 self._is_closed = True
                 self._ledger.close()
                 self._storage.close()
+                self._close_snapshot()
 
     def __enter__(self) -> Self:
         return self

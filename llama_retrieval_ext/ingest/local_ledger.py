@@ -72,6 +72,12 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def connection(self) -> Generator[sqlite3.Connection]:
+        """Hold the connection, outside of a transaction."""
+        with self._lock, self._translated():
+            yield self._connection
+
     def rows(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
         """Return the rows of a query."""
         with self._lock, self._translated():

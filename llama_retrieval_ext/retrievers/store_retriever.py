@@ -155,6 +155,9 @@ class StoreRetriever(Retriever):
         trace = recording()
         if trace is not None:
             trace.notes["engine"] = self.backend.engine
+            if self._embeds and isinstance(self.backend, EngineBackend):
+                used = self.backend.index_used(exact=query.exact)
+                trace.notes |= {} if used is None else {"index": used}
             trace.notes["pushed_down"] = [*what, *described_binding(query)]
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
@@ -198,4 +201,4 @@ class StoreRetriever(Retriever):
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """What a backend is told about a query."""
-    return Search(top_k or query.top_k or 1, query.condition, query.scope)
+    return Search(top_k or query.top_k or 1, query.condition, query.scope, query.exact)

@@ -30,6 +30,8 @@ from llama_retrieval_ext.stores.engine.backend import (
     EngineFeatures,
     Search,
     UnbatchedSearches,
+    VectorQuery,
+    check_exact,
 )
 
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
@@ -73,6 +75,7 @@ class GenericBackend(UnbatchedSearches):
         self.features = EngineFeatures(
             dense=ScoreRange("negative_distance", high=0.0) if lower_is_better else ScoreRange(),
             real_async=type(store).aquery is not BasePydanticVectorStore.aquery,
+            exact=isinstance(store, SimpleVectorStore),
             operators=EVERY_OPERATOR if isinstance(store, SimpleVectorStore) else None,
         )
         self.lookup = lookup
@@ -87,6 +90,7 @@ class GenericBackend(UnbatchedSearches):
             DimensionMismatchError: The embedding does not have the store's dimension, as far as
                 that can be known.
         """
+        check_exact(self, VectorQuery((), search))
         condition = None if search.condition is None else simplified(search.condition)
         if condition is False:  # nothing can satisfy it, and a store may take it for no condition
             return Call(list)

@@ -14,10 +14,11 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.stores.embedded.files import is_new
+from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -55,8 +56,9 @@ def open_store(
             store has recorded, or cosine.
         store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
             its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
-            fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``. The embedded
-            engine has none. Those for searches (``search``, ``search_params``, ``num_candidates``)
+            fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``; of the embedded
+            engine ``vectors`` and ``index``, as for `EmbeddedVectorStore`; ``index`` may be another
+            each time. Those for searches (``search``, ``search_params``, ``num_candidates``)
             count for this object; of a collection that is there, the others must be what it was
             made with, or be left out.
         must_exist: Whether it is an error if there is no store; nothing is created then.
@@ -78,14 +80,12 @@ def open_store(
     scheme, _, rest = url.partition(":")
     _check_host(scheme, rest)
     if rest and scheme == _EMBEDDED:
-        if store_params:
-            raise ConfigurationError(
-                f"the embedded engine has no store parameters, got {', '.join(store_params)}; "
-                "leave store_params out"
-            )
+        setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
         if must_exist and is_new(rest):
             raise _missing(url)
-        return EmbeddedVectorStore(rest, tokenizer=tokenizer, distance=distance)
+        return EmbeddedVectorStore(
+            rest, tokenizer=tokenizer, distance=distance, vectors=setup.vectors, index=setup.index
+        )
     if rest and scheme in _SERVERS:
         opening, extra = _opening_of(_SERVERS[scheme])
         if must_exist and opening.is_new(url):

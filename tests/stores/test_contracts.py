@@ -24,6 +24,23 @@ def store() -> Generator[EmbeddedVectorStore]:
         yield opened
 
 
+@pytest.fixture(scope="module", params=["float16", "hnsw"])
+def unusual_store(request: pytest.FixtureRequest) -> Generator[EmbeddedVectorStore]:
+    """One with coarser embeddings, and one that is indexed, with a node that came later."""
+    nodes = sample_nodes(MODEL)
+    if request.param == "float16":
+        with EmbeddedVectorStore(":memory:", vectors="float16") as opened:
+            opened.add(nodes)
+            yield opened
+        return
+    with EmbeddedVectorStore(":memory:", index="hnsw") as opened:
+        opened.add(nodes[:-1])
+        assert opened.build_index()
+        opened.add(nodes[-1:])
+        assert opened.index_info().indexed == len(nodes) - 1
+        yield opened
+
+
 class TestEmbeddedBackend(BackendContract):
     @pytest.fixture
     def embed_model(self) -> BaseEmbedding:
@@ -32,6 +49,16 @@ class TestEmbeddedBackend(BackendContract):
     @pytest.fixture
     def backend(self, store: EmbeddedVectorStore) -> Backend:
         return EmbeddedBackend(store)
+
+
+class TestEmbeddedBackendWithOtherVectorsAndIndexes(BackendContract):
+    @pytest.fixture
+    def embed_model(self) -> BaseEmbedding:
+        return MODEL
+
+    @pytest.fixture
+    def backend(self, unusual_store: EmbeddedVectorStore) -> Backend:
+        return EmbeddedBackend(unusual_store)
 
 
 class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):

@@ -7,29 +7,40 @@ again, and the engine would refuse the second time.
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeVar
+from uuid import UUID
 
-from qdrant_edge import EdgeShard
+from qdrant_edge import EdgeShard, UpdateOperation
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.draft import Draft
 from llama_retrieval_ext.stores.embedded.files import (
     DRAFT,
+    FREEZE,
     LOCK,
     MANIFEST,
     DirectoryLock,
     EmbeddedConfig,
+    FreezingLock,
+    bytes_on_disk,
+    check_room,
     clear_errors,
     prepare,
     read_config,
     translate_error,
     write_config,
 )
-from llama_retrieval_ext.stores.embedded.shard import create_shard, open_shard, remove_shard
+from llama_retrieval_ext.stores.embedded.shard import (
+    create_shard,
+    open_shard,
+    remove_shard,
+    shard_folder,
+)
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
 
 T = TypeVar("T")
@@ -51,6 +62,8 @@ class StoreDirectory:
     Attributes:
         config: How the store is set up; replaced as a whole.
         lock: Held by writers.
+        drafting: Held while a draft is made; taken before `lock`.
+        build_from: From how many nodes on an index is built without a request.
         inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
             term statistics still count them.
     """
@@ -58,15 +71,20 @@ class StoreDirectory:
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
         self.path = path
-        self.lock = RLock()
+        self.drafting = RLock()
         self.inexact = False
         self._temporary = temporary
         self._process = os.getpid()
         self._closed = False
         self._unflushed = 0
+        self._draft: Draft | None = None
+        self._last_draft = 0
+        self.build_from = 0
         self._shard: EdgeShard | None = None
         with clear_errors(path):
             self._guard = DirectoryLock(path)
+            self.lock = FreezingLock(path)
+            self.lock.__enter__()
             try:
                 recorded = read_config(path)
                 self.config = request.resolve(recorded or EmbeddedConfig(), path)
@@ -74,8 +92,10 @@ class StoreDirectory:
                     write_config(path, self.config)
                 self._shard = open_shard(path, self.config)
             except BaseException:
-                self._guard.release()
+                self._unlock()
                 raise
+            finally:
+                self.lock.__exit__()
 
     def adopt(self, request: ConfigRequest) -> None:
         """Apply the request of another opener, or raise if it does not fit."""
@@ -107,9 +127,19 @@ class StoreDirectory:
                 # Another thread has cleared or closed the store meanwhile: look again.
         return empty
 
-    def change(self, function: Callable[[EdgeShard], None], *, size_bytes: int) -> None:
-        """Call a function that writes to the shard, if there is one."""
+    def change(
+        self,
+        function: Callable[[EdgeShard], None],
+        *,
+        size_bytes: int,
+        points: Iterable[UUID] = (),
+        deletion: UpdateOperation | None = None,
+    ) -> None:
+        """Call a function that writes points to the shard or deletes some, if there is one."""
         with self.lock:
+            if self._draft is not None:
+                self._draft.changes.points.update(points)
+                self._draft.changes.deletions += [] if deletion is None else [deletion]
             self.read(function, empty=None)
             self._unflushed += size_bytes
             if self._unflushed >= FLUSH_BYTES:
@@ -131,7 +161,8 @@ class StoreDirectory:
             old = self._usable()
             if old is None:
                 return
-            after = replace(self.config, generation=self.config.generation + 1)
+            self._abandon_draft()
+            after = self._next_config()
             new = create_shard(self.path, after)
             try:
                 fill(old, new)
@@ -143,6 +174,82 @@ class StoreDirectory:
                 raise
             finally:
                 self._settle(old, new, after)
+
+    def load(self, source: Path) -> None:
+        """Continue with a copy of the shard of another directory, which nobody writes to meanwhile.
+
+        Readers go on; this directory's own shard is removed.
+        """
+        config = read_config(source) or EmbeddedConfig()
+        with self.lock, clear_errors(self.path):
+            old = self._usable()
+            self._abandon_draft()
+            after = replace(config, generation=self._next_config().generation)
+            if config.dimension is not None:
+                shutil.copytree(shard_folder(source, config), shard_folder(self.path, after))
+            write_config(self.path, after)
+            new = open_shard(self.path, after)  # removes the other one's files
+            self.config, self._shard = after, new
+            self.inexact, self._unflushed = False, 0
+            if old is not None:
+                old.close()
+
+    def start_draft(self, *, min_free: int) -> Draft | None:
+        """Copy the files of the shard while writers wait; None if there is none.
+
+        From now on changes are noted. The caller holds `drafting`, and finishes or discards it.
+        """
+        with self.lock, clear_errors(self.path):
+            if self._usable() is None:
+                return None
+            self.flush()
+            folder = shard_folder(self.path, self.config)
+            check_room(self.path, needed=2 * bytes_on_disk(folder) + min_free)
+            config = self._next_config()
+            draft = Draft(config, shard_folder(self.path, config))
+            shutil.rmtree(draft.folder, ignore_errors=True)
+            shutil.copytree(folder, draft.folder)
+            self._draft, self._last_draft = draft, config.generation
+            return draft
+
+    def finish_draft(self, draft: Draft, new: EdgeShard) -> bool:
+        """Bring the last changes over and continue with the new shard; False if abandoned."""
+        with self.lock:
+            old = self._usable()
+            if draft.is_abandoned or old is None:
+                return False
+            draft.bring_changes(old, new, self.lock)
+            new.flush()
+            made = draft.config.generation
+            after = replace(self.config, generation=made, indexed=draft.indexed)
+            write_config(self.path, after)
+            self._draft = None
+            self._settle(old, new, after)
+            self.inexact = draft.is_changed
+            return True
+
+    def discard_draft(self, draft: Draft) -> None:
+        """Forget a draft, and delete its files unless they are those of the current shard."""
+        with self.lock:
+            if self._draft is draft:
+                self._draft = None
+            if draft.config.generation != self.config.generation and not self._closed:
+                shutil.rmtree(draft.folder, ignore_errors=True)
+
+    @property
+    def is_drafting(self) -> bool:
+        """Whether a draft is being made."""
+        return self._draft is not None
+
+    def _abandon_draft(self) -> None:
+        if self._draft is not None:
+            self._draft.abandon()
+            self._draft = None
+
+    def _next_config(self) -> EmbeddedConfig:
+        """Return the config with a generation that neither a shard nor a draft has."""
+        generation = max(self._last_draft, self.config.generation) + 1
+        return replace(self.config, generation=generation, indexed=0)
 
     def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
         """Continue with the shard that the config names, and remove the other."""
@@ -158,7 +265,8 @@ class StoreDirectory:
         """Remove all nodes, the dimension and the average length."""
         with self.lock:
             shard = self._usable()
-            config = replace(self.config, dimension=None, average_length=None)
+            self._abandon_draft()
+            config = replace(self.config, dimension=None, average_length=None, indexed=0)
             with clear_errors(self.path):
                 write_config(self.path, config)
                 self.config, self._shard, self.inexact = config, None, False
@@ -168,10 +276,11 @@ class StoreDirectory:
 
     def remove(self) -> None:
         """Delete the store's files, and the directory if nothing else is in it."""
-        with self.lock, clear_errors(self.path):
+        self._abandon_draft()
+        with self.drafting, self.lock, clear_errors(self.path):
             self.reset()
             # While it is locked: afterwards these may be those of another process.
-            for name in (MANIFEST, DRAFT, LOCK):
+            for name in (MANIFEST, DRAFT, FREEZE, LOCK):
                 with suppress(PermissionError):  # Windows deletes no file that is open
                     (self.path / name).unlink(missing_ok=True)
             self.close()
@@ -182,9 +291,11 @@ class StoreDirectory:
         """Flush and unlock the directory. A forked child has nothing to close."""
         if os.getpid() != self._process:
             return
-        with self.lock:
+        self._abandon_draft()
+        with self.drafting, self.lock:  # its files are deleted before another process can open it
             if self._closed:
                 return
+            self._abandon_draft()
             self._closed = True
             shard, self._shard = self._shard, None
             try:
@@ -193,9 +304,13 @@ class StoreDirectory:
             except Exception as error:
                 raise translate_error(error, self.path) from error
             finally:
-                self._guard.release()
+                self._unlock()
                 if self._temporary:
                     shutil.rmtree(self.path, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        self.lock.release()
+        self._guard.release()
 
     def _usable(self) -> EdgeShard | None:
         if self._closed:

@@ -7,18 +7,22 @@ import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from threading import RLock
+from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar, get_args
 
 from llama_retrieval_ext.errors import (
+    ConfigurationError,
     StoreClosedError,
     StoreError,
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
+
+C = TypeVar("C", bound=StoreConfig)
 
 # The engine writes to memory-mapped files: where the disk is full that kills the process. So much
 # must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
@@ -46,9 +50,9 @@ def prepare(directory: Path) -> None:
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
-    if MANIFEST not in names and names - {LOCK, DRAFT}:
+    if MANIFEST not in names and (others := names - {LOCK, FREEZE, DRAFT}):
         raise StoreFormatError(
-            f"{directory} is not a store: it holds {min(names - {LOCK, DRAFT})!r} and no "
+            f"{directory} is not a store: it holds {min(others)!r} and no "
             f"{MANIFEST}; choose an empty directory"
         )
 
@@ -75,7 +79,8 @@ def _explained(error: OSError, directory: Path) -> str:
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return (
             f"{directory} cannot be written to ({error.strerror}); the embedded engine needs that "
-            "even to read: change the permissions, or copy the directory"
+            "to write: change the permissions, or open it with KnowledgeBase.open(..., "
+            "read_only=True)"
         )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return f"no room is left for {directory} ({error.strerror}); what was stored before is safe"
@@ -119,11 +124,88 @@ class DirectoryLock:
         self._file.close()
 
 
+FREEZE: Final = "freeze"
+
+
+class FreezingLock:
+    """A reentrant lock that also keeps other processes from copying the directory meanwhile.
+
+    Args:
+        directory: Is locked by a file in it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = (directory / FREEZE).open("ab")
+        self._lock = RLock()
+        self._depth = 0
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            self._flock()
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._unlock()
+        self._lock.release()
+
+    def release(self) -> None:
+        """Close the file; the lock then holds in this process only."""
+        self._file.close()
+
+    def _flock(self) -> None:
+        if self._is_usable and sys.platform != "win32":
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def _unlock(self) -> None:
+        if self._is_usable and sys.platform != "win32":
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    @property
+    def _is_usable(self) -> bool:
+        # A forked child has its parent's lock, and would release that.
+        return not self._file.closed and os.getpid() == self._process
+
+
+@contextmanager
+def frozen(directory: Path) -> Generator[None]:
+    """Keep the writer of a directory, in whatever process, from writing; needs no right to write.
+
+    Raises:
+        StoreUnavailableError: It is open in an earlier release, which does not look for this.
+    """
+    path = directory / FREEZE
+    is_ours = path.exists()
+    with _opened(path if is_ours else directory / LOCK) as file:
+        if file is not None and sys.platform != "win32":
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | (0 if is_ours else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise StoreUnavailableError(in_use(directory)) from error
+        yield
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[BinaryIO | None]:
+    """Open a file for reading; None if there is none."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
+    with file:
+        yield file
+
+
 def in_use(directory: Path) -> str:
     """Return the message for a second process."""
     return (
-        f"another process has {directory} open; close it there, or use a server (qdrant://, "
-        "milvus://, elasticsearch://), which several processes can share"
+        f"another process has {directory} open; close it there, open it to search only with "
+        "KnowledgeBase.open(..., read_only=True), or use a server (qdrant://, milvus://, "
+        "elasticsearch://), which several processes can share"
     )
 
 
@@ -134,11 +216,52 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
+Vectors: TypeAlias = Literal["float32", "float16", "int8"]
+IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """How a store directory is set up."""
+    """How a store directory is set up.
+
+    Attributes:
+        generation: Number of the current shard.
+        vectors: How embeddings are stored.
+        index: When an index is built.
+        indexed: How many nodes the current shard's index was built of.
+    """
 
     generation: int = 0
+    indexed: int = 0
+    vectors: Vectors = "float32"
+    index: IndexKind = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedParams:
+    """The ``store_params`` of the embedded engine; None for what is recorded."""
+
+    vectors: Vectors | None = None
+    index: IndexKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRequest(ConfigRequest):
+    """The config that an opener requests; ``index`` may be another each time."""
+
+    vectors: Vectors | None = None
+    index: IndexKind | None = None
+
+    def __post_init__(self) -> None:
+        ConfigRequest.__post_init__(self)  # super() does not work with slots
+        for name, kinds in (("vectors", Vectors), ("index", IndexKind)):
+            if (value := getattr(self, name)) not in (None, *get_args(kinds)):
+                raise ConfigurationError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
+
+    def resolve(self, recorded: C, where: object) -> C:
+        """Return the config of a store that is opened with this request."""
+        config = ConfigRequest.resolve(replace(self, index=None), recorded, where)
+        return config if self.index is None else replace(config, index=self.index)  # type: ignore[call-arg]  # an EmbeddedConfig
 
 
 def read_config(directory: Path) -> EmbeddedConfig | None:

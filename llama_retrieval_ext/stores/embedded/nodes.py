@@ -22,6 +22,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
+from llama_retrieval_ext.stores.embedded.draft import copy_schema
 from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
@@ -62,7 +63,11 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
     deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
     with directory.lock:
         check_room(directory.path, needed=SOME_BYTES)
-        directory.change(lambda shard: _update(directory, shard, deletion), size_bytes=_DELETION)
+        directory.change(
+            lambda shard: _update(directory, shard, deletion),
+            size_bytes=_DELETION,
+            deletion=deletion,
+        )
 
 
 def _write(directory: StoreDirectory, batch: Batch) -> None:
@@ -77,7 +82,8 @@ def _write(directory: StoreDirectory, batch: Batch) -> None:
         _add_indexes(shard, batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
-    directory.change(write, size_bytes=_written_bytes(batch))
+    ids = [point.id for point in points]
+    directory.change(write, size_bytes=_written_bytes(batch), points=ids)  # type: ignore[arg-type]  # UUIDs
 
 
 def _update(
@@ -164,9 +170,7 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
 
 
 def _copy(old: EdgeShard, new: EdgeShard) -> None:
-    for name, index in old.info().payload_schema.items():
-        if index.params is not None:
-            new.update(UpdateOperation.create_field_index(name, index.params))
+    copy_schema(old, new)
     following = None
     while True:
         records, following = old.scroll(

@@ -28,6 +28,7 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
+from llama_retrieval_ext.stores.embedded.index import vector_params
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
@@ -60,7 +61,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Filter]) -> PointSearch:
         """Return the search for the nearest points."""
-        config = self._directory.config
+        config, exact = self._directory.config, query.search.exact
         vector = query_vector(
             query.embedding,
             dimension=config.dimension or len(query.embedding),
@@ -72,6 +73,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             top_k=request.top_k,
             score=SCORES[config.distance],
             filter=request.filter,
+            params=vector_params(config, request.top_k, exact=exact),
         )
 
     def keyword_search(

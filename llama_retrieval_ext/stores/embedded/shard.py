@@ -12,6 +12,7 @@ from qdrant_edge import (
     EdgeSparseVectorParams,
     EdgeVectorParams,
     Modifier,
+    VectorStorageDatatype,
 )
 
 from llama_retrieval_ext.stores.embedded.files import (
@@ -31,6 +32,13 @@ _DISTANCES: Final = {
     "cosine": Distance.Cosine,
     "dot": Distance.Dot,
     "euclid": Distance.Euclid,
+}
+
+# The engine compares integers only where it has built an index; it scores anew by what is stored.
+_DATATYPES: Final = {
+    "float32": VectorStorageDatatype.Float32,
+    "float16": VectorStorageDatatype.Float16,
+    "int8": VectorStorageDatatype.Float16,
 }
 
 
@@ -84,7 +92,11 @@ def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
     shard = EdgeShard.create(
         str(directory / _DRAFT),
         EdgeConfig(
-            vectors={DENSE: EdgeVectorParams(dimension, _DISTANCES[config.distance])},
+            vectors={
+                DENSE: EdgeVectorParams(
+                    dimension, _DISTANCES[config.distance], datatype=_DATATYPES[config.vectors]
+                )
+            },
             sparse_vectors={BM25: EdgeSparseVectorParams(modifier=Modifier.Idf)},
         ),
     )

@@ -9,12 +9,26 @@ from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 from qdrant_edge import EdgeShard, Filter
 
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
-from llama_retrieval_ext.stores.embedded.files import MIN_FREE_BYTES, EmbeddedConfig
+from llama_retrieval_ext.stores.embedded.files import (
+    MIN_FREE_BYTES,
+    EmbeddedConfig,
+    EmbeddedRequest,
+    IndexKind,
+    Vectors,
+    bytes_on_disk,
+)
 from llama_retrieval_ext.stores.embedded.filters import filter_of
+from llama_retrieval_ext.stores.embedded.index import (
+    IndexInfo,
+    build,
+    build_if_due,
+    index_info,
+    recall,
+)
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
     compact,
@@ -25,7 +39,6 @@ from llama_retrieval_ext.stores.embedded.nodes import (
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
-from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
 from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
@@ -40,7 +53,8 @@ class EmbeddedVectorStore(EngineStore):
     as often as you like. Added nodes survive a crash of the process. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
-    higher is better, whatever the mode. Results are exact: every embedding is compared. BM25 has
+    higher is better, whatever the mode. Every embedding is compared, until there is an index: see
+    `index`. BM25 has
     k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first nodes that are added
     to an empty store (smoothed with ten pseudo-documents of 100 terms) and stays, so that no weight
     ever has to be computed again.
@@ -52,6 +66,12 @@ class EmbeddedVectorStore(EngineStore):
         dim: Dimension of the embeddings; None for that of the first that are added.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         min_free_bytes: How much room `add` must leave on the disk.
+        vectors: How embeddings are stored: ``float32``; ``float16``, half as large; or ``int8``,
+            float16 with integers beside them once there is an index, which finds by these and
+            scores by the others. None for what is recorded, or float32.
+        index: ``auto`` builds an HNSW index when 100,000 nodes are not in one, ``hnsw`` when 10,000
+            are not, both in the background; ``exact`` never does. None for what is recorded, or
+            ``auto``.
 
     Raises:
         StoreFormatError: The directory holds something else, or a store from a newer release.
@@ -77,7 +97,7 @@ class EmbeddedVectorStore(EngineStore):
     _searcher: EmbeddedSearch = PrivateAttr()
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what makes a store
         self,
         path: str | Path,
         *,
@@ -85,6 +105,8 @@ class EmbeddedVectorStore(EngineStore):
         dim: int | None = None,
         distance: Distance | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
+        vectors: Vectors | None = None,
+        index: IndexKind | None = None,
     ) -> None:
         if not isinstance(path, str | Path):
             raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
@@ -93,7 +115,9 @@ class EmbeddedVectorStore(EngineStore):
         super().__init__(stores_text=True)
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
-        self._opened = registry.acquire(path, ConfigRequest(tokenizer, distance, dim))
+        self._opened = registry.acquire(
+            path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
+        )
         self._searcher = EmbeddedSearch(self._opened.directory)
         # Also when the store is garbage, and at the interpreter's exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
@@ -118,7 +142,8 @@ class EmbeddedVectorStore(EngineStore):
         """Give back the disk space of nodes that were deleted or replaced.
 
         The nodes that there are go to new files, which takes room for both, and about 0.1 ms a
-        node. Searches go on meanwhile; writers wait. Whenever the process dies, nothing is lost.
+        node. Searches go on meanwhile; writers wait. An index is built anew, as by `build_index`,
+        and then writes go on, too. Whenever the process dies, nothing is lost.
 
         Returns:
             How many bytes fewer the directory takes.
@@ -128,7 +153,53 @@ class EmbeddedVectorStore(EngineStore):
                 has changed.
             StoreClosedError: The store was closed.
         """
-        return compact(self._directory, min_free=self.min_free_bytes)
+        if not self.index_info().indexed:
+            return compact(self._directory, min_free=self.min_free_bytes)
+        before = bytes_on_disk(self._directory.path)
+        build(self._directory, min_free=self.min_free_bytes)  # copies only what is there
+        return max(0, before - bytes_on_disk(self._directory.path))
+
+    def build_index(self) -> bool:
+        """Index all nodes now, whatever their number, and wait for that.
+
+        It takes room for a second copy of the files, and about a millisecond a node on one core, in
+        a process of its own. Searches and writes go on meanwhile; only while the files are copied,
+        writers wait. Whenever a process dies, nothing is lost.
+
+        Returns:
+            Whether there is an index: not where there are no nodes, or too few for the engine, or
+            if the store was emptied, compacted or closed meanwhile.
+
+        Raises:
+            ConfigurationError: The store is set up with ``index="exact"`` and floats: there is
+                nothing to build.
+            StoreUnavailableError: There is no room, or the engine failed; nothing has changed.
+            StoreClosedError: The store was closed.
+        """
+        if self._config.index == "exact" and self._config.vectors != "int8":
+            raise ConfigurationError(
+                f"{self.path} was opened with index='exact', which needs no index; open it with "
+                "store_params={'index': 'auto'} or 'hnsw'"
+            )
+        build(self._directory, min_free=self.min_free_bytes)
+        return self.index_info().indexed > 0
+
+    def check_recall(self, n: int = 100, *, top_k: int = 10) -> float:
+        """Return the share of true nearest nodes that searches find; see `KnowledgeBase`."""
+        check_count(n, "n")
+        check_count(top_k, "top_k")
+        config = self._config
+        return self._directory.read(
+            lambda shard: recall(shard, config, n=n, top_k=top_k), empty=1.0
+        )
+
+    def index_info(self) -> IndexInfo:
+        """Return how embeddings are kept and searched."""
+        return index_info(self._directory)
+
+    def load(self, directory: Path) -> None:
+        """Replace all by a copy of another store, which nobody writes to meanwhile."""
+        self._directory.load(directory)
 
     @property
     def is_shared(self) -> bool:
@@ -170,7 +241,11 @@ class EmbeddedVectorStore(EngineStore):
         return {"path": self.path, "nodes": self.count()}
 
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return Call(lambda: add_nodes(self._directory, nodes, min_free=self.min_free_bytes))
+        def add() -> None:
+            add_nodes(self._directory, nodes, min_free=self.min_free_bytes)
+            build_if_due(self._directory, min_free=self.min_free_bytes)
+
+        return Call(add)
 
     def _delete(self, target: Target) -> Call[None]:
         return Call(lambda: delete_matching(self._directory, clause_for(target) or NOTHING))
@@ -203,6 +278,7 @@ def _features(distance: Distance) -> EngineFeatures:
         one_round_trip=True,
         fusions=fusions_of(dense.kind),
         mmr=EmbeddedSearch.has_mmr,
+        exact=True,
     )
 
 
@@ -222,3 +298,7 @@ class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
     def features(self) -> EngineFeatures:
         """Everything but async: the engine blocks, for milliseconds."""
         return _features(self.store.distance)
+
+    def index_used(self, *, exact: bool) -> str:
+        """Return what vector searches use, in words."""
+        return self.store.index_info().used(exact=exact)

@@ -109,6 +109,7 @@ class EngineFeatures:
         fusions: How the engine itself fuses both; a backend that names any is a `FusingBackend`.
         most_hits: How many hits one search returns at most; None for any number.
         mmr: Whether the engine diversifies by itself.
+        exact: Whether a vector search can do without an approximate index.
         real_async: Whether its async calls leave the event loop free without a thread.
     """
 
@@ -118,6 +119,7 @@ class EngineFeatures:
     fusions: tuple[NativeFusion, ...] = ()
     most_hits: int | None = None
     mmr: bool = False
+    exact: bool = False
     real_async: bool = False
     operators: frozenset[FilterOperator] | None = EVERY_OPERATOR
 
@@ -131,11 +133,13 @@ class Search:
         condition: What each must satisfy, scope included; None for everything.
         scope: The scope alone: statistics such as IDF are taken over what it can see, so that
             scores do not tell one tenant about another's documents.
+        exact: Whether a vector search compares every embedding instead of an index.
     """
 
     top_k: int
     condition: Condition | None = None
     scope: Scope | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,14 @@ class Backend(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Return the engine and its configuration, for traces and tables; never a secret."""
         ...
+
+
+def check_exact(backend: Backend, query: EngineQuery) -> None:
+    """Raise `UnsupportedModeError` for an exact search where the engine has none."""
+    if query.search.exact and isinstance(query, VectorQuery) and not backend.features.exact:
+        raise UnsupportedModeError(
+            f"{backend.engine} cannot search without its index for one query; leave exact=True out"
+        )
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     ScoredId,
     Search,
     VectorQuery,
+    check_exact,
     chosen_candidates,
     fuse_legs,
     hybrid_queries,
@@ -379,6 +380,11 @@ class EngineBackend(ABC, Generic[B]):
     def searcher(self) -> AnySearch:
         """The engine's searches."""
 
+    def index_used(self, *, exact: bool) -> str | None:
+        """Return what vector searches use, in words; None where only the engine knows."""
+        del exact
+        return None
+
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
         """Return the engine, where it is and its configuration; never a secret."""
@@ -426,6 +432,7 @@ class EngineBackend(ABC, Generic[B]):
         self, queries: Sequence[EngineQuery]
     ) -> tuple[AnySearch, list[EngineRequest[Any]]]:
         for query in queries:
+            check_exact(self, query)
             self.check(query)
         searcher = self.searcher
         return searcher, [searcher.request(query) for query in queries]

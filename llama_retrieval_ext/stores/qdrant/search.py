@@ -44,6 +44,14 @@ def _request(search: PointSearch, limit: int, payload: bool | list[str]) -> mode
     )
 
 
+def _search_params(
+    params: models.SearchParams | None, *, exact: bool
+) -> models.SearchParams | None:
+    if not exact:
+        return params
+    return (params or models.SearchParams()).model_copy(update={"exact": True})
+
+
 def _prefetch(leg: PointSearch) -> models.Prefetch:
     return models.Prefetch(
         query=leg.query,
@@ -172,7 +180,9 @@ class CollectionSearch(QdrantSearch):
             score=SCORES[config.distance],
             filter=self.filter_of(request.filter),
             # Local mode compares every embedding, and warns of settings that have no effect.
-            params=None if collection.connection.is_local else collection.params.search,
+            params=None
+            if collection.connection.is_local
+            else _search_params(collection.params.search, exact=query.search.exact),
         )
 
     def keyword_search(

@@ -226,6 +226,7 @@ def _features(distance: Distance, version: Version, *, real_async: bool) -> Engi
         one_round_trip=True,
         fusions=fusions_of(dense.kind) if version.fuses else (),
         mmr=CollectionSearch.has_mmr,
+        exact=True,
         real_async=real_async,
         operators=version.operators,
     )

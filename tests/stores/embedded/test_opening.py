@@ -151,7 +151,7 @@ def test_what_a_crash_leaves_is_cleared_away(tmp_path: Path, left: str) -> None:
     with EmbeddedVectorStore(path) as store:
         store.add(NODES)
         assert store.count() == 2
-    assert names(path) == ["lock", "shard", "store.json"]
+    assert names(path) == ["freeze", "lock", "shard", "store.json"]
 
 
 def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""Indexes a copy of a shard, in a process of its own.
+
+The engine holds Python's global lock meanwhile.
+
+    python build_index.py FOLDER SETTINGS
+
+It imports nothing but the engine, so that it starts at once. The settings are JSON: ``name``,
+``dimension``, ``distance`` and ``datatype`` of the vectors, ``sparse``, the name of the others,
+``m`` (0 for no graph), ``full_scan_kb`` and ``int8``.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+from qdrant_edge import (
+    Distance,
+    EdgeConfig,
+    EdgeOptimizersConfig,
+    EdgeShard,
+    EdgeSparseVectorParams,
+    EdgeVectorParams,
+    HnswIndexConfig,
+    Modifier,
+    ScalarQuantizationConfig,
+    ScalarType,
+    VectorStorageDatatype,
+)
+
+_EF_CONSTRUCT: Final = 100
+# Clips outliers, which would take from the resolution of all others.
+_QUANTILE: Final = 0.99
+# One segment: each more is one more graph to search. From 1 KB of vectors, the engine's least.
+_OPTIMIZERS: Final = EdgeOptimizersConfig(
+    indexing_threshold=1,
+    default_segment_number=1,
+    max_segment_size=10**9,
+    deleted_threshold=1e-6,
+    vacuum_min_vector_number=1,
+)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def index_config(settings: dict[str, Any]) -> EdgeConfig:
+    """Return the engine's config of an indexed shard."""
+    int8 = ScalarQuantizationConfig(ScalarType.Int8, quantile=_QUANTILE, always_ram=True)
+    dense = EdgeVectorParams(
+        settings["dimension"],
+        getattr(Distance, settings["distance"]),
+        datatype=getattr(VectorStorageDatatype, settings["datatype"]),
+        hnsw_config=HnswIndexConfig(
+            m=settings["m"],
+            ef_construct=_EF_CONSTRUCT,
+            full_scan_threshold=settings["full_scan_kb"],
+        ),
+        quantization_config=int8 if settings["int8"] else None,
+    )
+    return EdgeConfig(
+        vectors={settings["name"]: dense},
+        sparse_vectors={settings["sparse"]: EdgeSparseVectorParams(modifier=Modifier.Idf)},
+        optimizers=_OPTIMIZERS,
+    )
+
+
+def main(folder: str, settings: str) -> None:
+    """Index the shard in a folder that nobody else has open."""
+    if sys.platform == "linux":  # ends with the process that started it, however that ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError, AttributeError):
+        os.nice(5)
+    shard = EdgeShard.load(folder, index_config(json.loads(settings)))
+    shard.optimize()
+    shard.flush()
+    shard.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

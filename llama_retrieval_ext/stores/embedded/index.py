@@ -1,0 +1,239 @@
+"""Builds the index of a store while searches and writes go on.
+
+The files of the shard are copied, and a process of its own indexes the copy. What was written
+meanwhile is brought over, and then the config names the new shard. Whoever dies in between leaves
+the old shard as it was; what is added later lies beside the index, and is compared one by one.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from qdrant_edge import (
+    EdgeShard,
+    QuantizationSearchParams,
+    Query,
+    QueryRequest,
+    Sample,
+    SearchParams,
+)
+
+from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded import build_index
+from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
+from llama_retrieval_ext.stores.embedded.draft import Draft
+from llama_retrieval_ext.stores.embedded.files import (
+    EmbeddedConfig,
+    IndexKind,
+    Vectors,
+    translate_error,
+)
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.encoding.vectors import SCORES
+
+_logger = logging.getLogger(__name__)
+
+# As many nodes that are not indexed start a build.
+BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
+_LINKS: Final = 16
+# The engine compares embeddings one by one where a filter leaves less than this of them.
+FULL_SCAN_KB: Final = 10_000
+_EF: Final = 100
+# Integers are a coarse measure: so many times more hits are scored by what is stored.
+_OVERSAMPLING: Final = 3.0
+# Fewer changes than this are brought over while writers wait.
+_FEW: Final = 1_000
+_NOISE: Final = 1e-6
+_DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """How the embeddings of a store are kept and searched.
+
+    Attributes:
+        vectors: How they are stored: ``float32``, ``float16`` or ``int8``.
+        index: When an index is built: ``auto``, ``hnsw`` or ``exact``.
+        nodes: How many nodes there are.
+        indexed: How many nodes its index was built of, at most those there are; nodes that were
+            added or replaced since are compared one by one.
+        is_building: Whether an index is being built.
+
+    Examples:
+        >>> IndexInfo("int8", "hnsw", nodes=120, indexed=100, is_building=False).used(exact=False)
+        'hnsw over int8, rescored: 100 of 120 nodes, the others exactly'
+
+    """
+
+    vectors: Vectors
+    index: IndexKind
+    nodes: int
+    indexed: int
+    is_building: bool
+
+    def used(self, *, exact: bool) -> str:
+        """Return what a search by embedding uses, in words."""
+        if exact or not self.indexed:
+            return "exact"
+        integers = " over int8, rescored" if self.vectors == "int8" else ""
+        kind = "scan" if self.index == "exact" else "hnsw"
+        rest = "" if self.indexed == self.nodes else ", the others exactly"
+        return f"{kind}{integers}: {self.indexed} of {self.nodes} nodes{rest}"
+
+
+def index_info(directory: StoreDirectory) -> IndexInfo:
+    """Return how the embeddings of a store are kept and searched."""
+    nodes = directory.read(_count, empty=0)
+    config = directory.config
+    return IndexInfo(
+        config.vectors,
+        config.index,
+        nodes,
+        min(config.indexed, nodes),
+        is_building=directory.is_drafting,
+    )
+
+
+def _count(shard: EdgeShard) -> int:
+    return shard.info().points_count
+
+
+def _indexed(shard: EdgeShard) -> int:
+    """Return how many embeddings a shard that was just built has in an index."""
+    info = shard.info()
+    # The engine counts the vectors for keywords, too: all of them are indexed.
+    return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
+
+
+def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
+    """Return how the engine searches the nearest; without an index it is exact in any case."""
+    if exact:
+        return SearchParams(exact=True)
+    rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
+    return SearchParams(
+        hnsw_ef=max(_EF, 2 * top_k),
+        quantization=rescored if config.vectors == "int8" else None,
+    )
+
+
+def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
+    """Return the share of the nearest of random nodes that a search with the index finds.
+
+    A hit counts if it is as near as the last of the exact search, whichever of equal ones it is.
+    """
+    sample = shard.query(QueryRequest(limit=n, query=Sample.Random, with_vector=[DENSE]))
+    found = true = 0
+    for point in sample:
+        vector = (point.vector or {})[DENSE]  # type: ignore[call-overload]  # by this name
+        near, exact = (
+            [
+                hit.score
+                for hit in shard.query(
+                    QueryRequest(
+                        limit=top_k + 1,
+                        query=Query.Nearest(vector, using=DENSE),
+                        params=vector_params(config, top_k, exact=is_exact),
+                    )
+                )
+                if hit.id != point.id
+            ][:top_k]
+            for is_exact in (False, True)
+        )
+        true += len(exact)
+        cut = SCORES[config.distance](exact[-1]) - _NOISE if exact else 0.0
+        found += min(len(exact), sum(SCORES[config.distance](each) >= cut for each in near))
+    return found / true if true else 1.0
+
+
+def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
+    """Start a build in the background if enough nodes are not indexed."""
+    least = BUILD_FROM.get(directory.config.index)
+    if least is None or directory.is_drafting:
+        return
+    nodes = directory.read(_count, empty=0)
+    if nodes - directory.config.indexed < least or nodes < directory.build_from:
+        return
+    directory.build_from = nodes + least  # also after a failure: not with every batch again
+    Thread(target=_build_quietly, args=(directory, min_free), daemon=True).start()
+
+
+def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
+    try:
+        build(directory, min_free=min_free)
+    except RetrievalExtError as error:
+        _logger.warning("no index was built in %s: %s", directory.path, error)
+
+
+def build(directory: StoreDirectory, *, min_free: int) -> bool:
+    """Index all nodes; wait for a build that is under way.
+
+    Returns:
+        Whether it was done; not if the store was emptied, compacted or closed meanwhile.
+    """
+    with directory.drafting:
+        draft = directory.start_draft(min_free=min_free)
+        if draft is None:
+            return False
+        try:
+            _index_files(draft)
+            return not draft.is_abandoned and _become_current(directory, draft)
+        except Exception as error:
+            if type(error) is Exception:  # the engine raises nothing but that
+                raise translate_error(error, directory.path) from error
+            raise
+        finally:
+            directory.discard_draft(draft)
+
+
+def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
+    """Continue with the indexed copy, once it has what was written meanwhile."""
+    new = EdgeShard.load(str(draft.folder))
+    is_current = False
+    try:
+        draft.indexed = _indexed(new)
+        while len(draft.changes) > _FEW and not draft.is_abandoned:
+            directory.read(lambda old: draft.bring_changes(old, new, directory.lock), empty=None)
+        is_current = directory.finish_draft(draft, new)
+    finally:
+        if not is_current:
+            new.close()
+    return is_current
+
+
+def _index_files(draft: Draft) -> None:
+    """Run the process that indexes the copy, and wait for it."""
+    config = draft.config
+    settings = {
+        "name": DENSE,
+        "sparse": BM25,
+        "dimension": config.dimension,
+        "distance": config.distance.capitalize(),
+        "datatype": _DATATYPES[config.vectors],
+        "int8": config.vectors == "int8",
+        "m": 0 if config.index == "exact" else _LINKS,
+        "full_scan_kb": FULL_SCAN_KB,
+    }
+    # -P: the folder of the program has modules of common names.
+    program = [sys.executable, "-P", str(Path(build_index.__file__)), str(draft.folder)]
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [*program, json.dumps(settings)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        draft.process = process
+        if draft.is_abandoned:
+            process.kill()
+        try:
+            _, errors = process.communicate()
+        finally:
+            process.kill()
+    draft.process = None
+    if process.returncode and not draft.is_abandoned:
+        raise StoreUnavailableError(
+            f"the index could not be built in {draft.folder.parent} (exit code "
+            f"{process.returncode}): {errors.decode(errors='replace')[-500:].strip()}; searches "
+            "stay exact, and nothing was changed"
+        )

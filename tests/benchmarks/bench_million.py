@@ -1,0 +1,125 @@
+"""A large embedded store: `bench_million.py [NODES [VECTORS [INDEX]]]`.
+
+By default 100000 float16 hnsw.
+
+Clustered embeddings of 384 dimensions, texts of 60 words, 1000 tenants. With 1000000 it takes some
+15 minutes and 8 GB of disk.
+"""
+
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext import HybridRetriever, Query, Scope, VectorRetriever
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+_DIM, _TENANTS, _WORDS = 384, 1000, 60
+_RNG = np.random.default_rng(1)
+_VOCABULARY = np.array([f"w{number}" for number in range(20_000)])
+_COMMON = 1 / np.arange(1, len(_VOCABULARY) + 1)
+_COMMON /= _COMMON.sum()
+
+
+def texts(n: int) -> list[str]:
+    words = _RNG.choice(_VOCABULARY, size=(n, _WORDS), p=_COMMON)
+    return [" ".join(row) for row in words]
+
+
+class Corpus:
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.centres = _RNG.normal(size=(max(1, n // 100), _DIM))
+
+    def embeddings(self, n: int) -> "np.ndarray[Any, Any]":
+        near = self.centres[_RNG.integers(0, len(self.centres), n)]
+        return near + 0.6 * _RNG.normal(size=(n, _DIM))
+
+    def batches(self, size: int = 5000) -> Iterator[list[TextNode]]:
+        for first in range(0, self.n, size):
+            n = min(size, self.n - first)
+            rows = zip(texts(n), self.embeddings(n).tolist(), strict=True)
+            yield [
+                TextNode(
+                    id_=f"n{first + at}",
+                    text=text,
+                    embedding=embedding,
+                    metadata={"tenant_id": f"t{(first + at) % _TENANTS}"},
+                )
+                for at, (text, embedding) in enumerate(rows)
+            ]
+
+
+def median_ms(run: Callable[[Query], object], queries: list[Query]) -> str:
+    for query in queries[:5]:
+        run(query)
+    seconds = []
+    for query in queries:
+        start = time.perf_counter()
+        run(query)
+        seconds.append(time.perf_counter() - start)
+    return f"{1000 * statistics.median(seconds):.2f} ms (best {1000 * min(seconds):.2f})"
+
+
+def resident_gb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**30
+
+
+def say(what: str, value: object) -> None:
+    print(f"{what:>28}: {value}", flush=True)
+
+
+def searches(store: EmbeddedVectorStore, corpus: Corpus, when: str) -> None:
+    vector, hybrid = VectorRetriever(store, top_k=10), HybridRetriever(store, top_k=10)
+    words = [" ".join(text.split()[:6]) for text in texts(60)]
+    queries = [
+        Query(text, embedding=embedding)
+        for text, embedding in zip(words, corpus.embeddings(60).tolist(), strict=True)
+    ]
+    exact = [Query(each.query_str, embedding=each.embedding, exact=True) for each in queries]
+    tenant = Scope("t7")
+    for name, retriever in (("vector", vector), ("hybrid", hybrid)):
+        say(f"{when}, {name}", median_ms(retriever.retrieve, queries))
+        if name == "vector":
+            say(f"{when}, vector, exact=True", median_ms(retriever.retrieve, exact))
+        scoped = retriever.for_scope(tenant)
+        say(f"{when}, {name}, one tenant", median_ms(scoped.retrieve, queries))
+
+
+def main(n: int = 100_000, vectors: Any = "float16", index: Any = "hnsw") -> None:
+    corpus = Corpus(n)
+    with tempfile.TemporaryDirectory() as folder:
+        spent = 0.0
+        with EmbeddedVectorStore(f"{folder}/s", vectors=vectors, index="exact") as store:
+            for batch in corpus.batches():
+                start = time.perf_counter()
+                store.add(batch)
+                spent += time.perf_counter() - start
+            say("add, a node", f"{spent / n * 1e6:.0f} µs")
+            searches(store, corpus, "before")
+        with EmbeddedVectorStore(f"{folder}/s", index=index) as store:
+            start = time.perf_counter()
+            store.build_index()
+            say("index", f"{time.perf_counter() - start:.0f} s; {store.index_info()}")
+            searches(store, corpus, "after")
+            say("recall@10", f"{store.check_recall(100):.3f}")
+            say("on disk", f"{bytes_on_disk(Path(folder)) / 2**30:.2f} GB")
+        start = time.perf_counter()
+        with EmbeddedVectorStore(f"{folder}/s") as store:
+            say("reopening", f"{time.perf_counter() - start:.2f} s")
+            searches(store, corpus, "reopened")
+            say("resident", f"{resident_gb():.2f} GB")
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main(*([int(arguments[0]), *arguments[1:]] if arguments else []))

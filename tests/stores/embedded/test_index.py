@@ -1,0 +1,230 @@
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
+from llama_retrieval_ext import Query, VectorRetriever
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded import index
+from llama_retrieval_ext.stores.embedded.draft import Draft
+from llama_retrieval_ext.stores.embedded.files import IndexKind, Vectors
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+_DIM = 16
+_RNG = random.Random(3)
+_CENTRES = [[_RNG.gauss(0, 1) for _ in range(_DIM)] for _ in range(20)]
+
+
+def embedding(number: int) -> list[float]:
+    rng = random.Random(number)
+    return [each + rng.gauss(0, 0.4) for each in _CENTRES[number % len(_CENTRES)]]
+
+
+def nodes(first: int, last: int, text: str = "leave") -> list[TextNode]:
+    return [
+        TextNode(id_=f"n{number}", text=f"{text} {number}", embedding=embedding(number))
+        for number in range(first, last)
+    ]
+
+
+def texts(store: EmbeddedVectorStore) -> dict[str, str]:
+    return {node.node_id: node.get_content() for node in store.get_nodes()}
+
+
+def nearest(store: EmbeddedVectorStore, number: int) -> list[str]:
+    query = VectorStoreQuery(query_embedding=embedding(number), similarity_top_k=5)
+    return store.query(query).ids or []
+
+
+@pytest.fixture
+def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "FULL_SCAN_KB", 1)
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Set when the copy is indexed; goes on when the second is set."""
+    reached, go_on, real = threading.Event(), threading.Event(), index._index_files
+
+    def waiting(draft: Draft) -> None:
+        real(draft)
+        reached.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(index, "_index_files", waiting)
+    yield reached, go_on
+    go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("vectors", "kind"),
+    [("float32", "hnsw"), ("float16", "auto"), ("int8", "hnsw"), ("int8", "exact")],
+)
+@pytest.mark.usefixtures("small_graphs")
+def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
+    vectors: Vectors, kind: IndexKind
+) -> None:
+    with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
+        store.add(nodes(0, 600))
+        retriever = VectorRetriever(store, top_k=5)
+        before = retriever.search(Query("leave", embedding=embedding(7)))
+        assert store.build_index()
+        store.add(nodes(600, 610))
+        after = retriever.explain(Query("leave", embedding=embedding(7)))
+        exact = retriever.explain(Query("leave", embedding=embedding(7), exact=True))
+        assert store.check_recall(50) >= 0.98
+        assert nearest(store, 605)[0] == "n605"
+        store.delete_nodes(["n605", "n7"])
+        assert "n605" not in nearest(store, 605)
+        assert "n7" not in nearest(store, 7)
+    assert [hit.node_id for hit in after.hits] == [hit.node_id for hit in before.hits]
+    assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits])
+    assert [hit.node_id for hit in exact.hits] == [hit.node_id for hit in after.hits]
+    assert "600 of 610 nodes" in str(after.to_dict())
+    assert "600 of 610" not in str(exact.to_dict())
+
+
+@pytest.mark.usefixtures("small_graphs")
+def test_what_is_written_while_the_index_is_built_is_in_it(
+    paused: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(index, "_FEW", 1)  # it is brought over before writers wait, and again then
+    reached, go_on = paused
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add(nodes(0, 300))
+        building = threading.Thread(target=store.build_index)
+        building.start()
+        assert reached.wait(60)
+        store.add(nodes(290, 310, "changed"))
+        store.delete_nodes([f"n{number}" for number in range(5)])
+        store.add(nodes(2, 3, "again"))
+        expected = texts(store)
+        assert nearest(store, 305)[0] == "n305"
+        go_on.set()
+        building.join(60)
+        assert texts(store) == expected
+        assert (expected["n2"], expected["n295"], len(expected)) == ("again 2", "changed 295", 306)
+        assert store.index_info().indexed == 300
+        assert store.compact() >= 0
+        assert (texts(store), store.index_info().indexed) == (expected, 306)
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert texts(store) == expected
+        assert store.index_info().indexed == 306
+
+
+@pytest.mark.parametrize("end", ["close", "clear"])
+def test_a_build_that_is_overtaken_leaves_nothing(
+    paused: tuple[threading.Event, threading.Event], end: str, tmp_path: Path
+) -> None:
+    reached, go_on = paused
+    store = EmbeddedVectorStore(tmp_path / "s")
+    store.add(nodes(0, 300))
+
+    def build() -> None:
+        with suppress(StoreClosedError):
+            store.build_index()
+
+    building = threading.Thread(target=build, daemon=True)
+    building.start()
+    assert reached.wait(60)
+    ending = threading.Thread(target=getattr(store, end))
+    ending.start()
+    go_on.set()
+    for thread in (ending, building):
+        thread.join(60)
+        assert not thread.is_alive()
+    store.close()
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        assert again.count() == (300 if end == "close" else 0)
+    assert len(list((tmp_path / "s").glob("shard*"))) == (1 if end == "close" else 0)
+
+
+def test_it_is_built_by_itself_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "BUILD_FROM", {"hnsw": 200})
+    with EmbeddedVectorStore(":memory:", index="hnsw") as store:
+        store.add(nodes(0, 150))
+        assert not store.index_info().is_building
+        store.add(nodes(150, 300))
+        with store._directory.drafting:  # waits for it, once it has begun
+            pass
+        store.build_index()
+        assert store.index_info().indexed == 300
+
+
+def test_a_failure_changes_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_DATATYPES", {"float32": "Float128"})
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(nodes(0, 50))
+        with pytest.raises(StoreUnavailableError, match=r"(?s)could not be built.*Float128"):
+            store.build_index()
+        assert (store.count(), store.index_info().indexed) == (50, 0)
+
+
+def test_how_vectors_are_stored_stays_and_when_an_index_is_built_may_change(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s", vectors="float16") as store:
+        store.add(nodes(0, 3))
+    with pytest.raises(ConfigurationError, match="made with vectors='float16', not 'int8'"):
+        EmbeddedVectorStore(tmp_path / "s", vectors="int8")
+    with EmbeddedVectorStore(tmp_path / "s", index="exact") as store:
+        assert store.index_info().vectors == "float16"
+        with pytest.raises(ConfigurationError, match="needs no index"):
+            store.build_index()
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        assert store.index_info().index == "exact"
+    with pytest.raises(ConfigurationError, match="index must be one of"):
+        EmbeddedVectorStore(":memory:", index="ivf")  # type: ignore[arg-type]
+
+
+_KILLED = """
+import os, signal, sys, threading, time
+sys.path[:0] = {path!r}
+from tests.stores.embedded.test_index import EmbeddedVectorStore, nodes
+from llama_retrieval_ext.stores.embedded import directory, index
+store = EmbeddedVectorStore({folder!r})
+store.add(nodes(0, 400))
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+real = {target}
+def killed(*arguments, **named):
+    if {target!r} != "directory.write_config":
+        store.add(nodes(400, 450))
+    if {before}:
+        kill()
+    real(*arguments, **named)
+    kill()
+{target} = killed
+store.build_index()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.parametrize(
+    ("target", "before", "count"),
+    [
+        ("index._index_files", False, 450),
+        ("directory.StoreDirectory.finish_draft", True, 450),
+        ("directory.write_config", False, 400),
+    ],
+)
+def test_a_process_killed_while_it_builds_loses_nothing(
+    target: str, before: bool, count: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "s"
+    program = _KILLED.format(path=sys.path, folder=str(folder), target=target, before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    with EmbeddedVectorStore(folder) as store:
+        assert store.count() == count
+        assert nearest(store, count - 1)[0] == f"n{count - 1}"
+        assert store.build_index()
+    assert len(list(folder.glob("shard*"))) == 1
