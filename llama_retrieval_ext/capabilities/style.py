@@ -36,7 +36,8 @@ from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, as_hit
-from llama_retrieval_ext.stages.rerank.mmr import MMR, origin_model
+from llama_retrieval_ext.stages.hit_embeddings import origin_model
+from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.trace import Degradation
 

@@ -21,7 +21,7 @@ from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit
-from llama_retrieval_ext.stages.rerank.mmr import origin_model, stored_embeddings
+from llama_retrieval_ext.stages.hit_embeddings import origin_model, stored_embeddings
 from llama_retrieval_ext.text.normalization import CJK
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -1,163 +1,27 @@
 """Diversity: hits that are relevant and do not repeat each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.context import call, current_context
+from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.embedding import embed
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
-from llama_retrieval_ext.results import Hit, Origin, origin_of
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.stages.hit_embeddings import (
+    EmbeddingSource,
+    origin_model,
+    stored_embeddings,
+    text_embeddings,
+)
 from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
-
-# Node ids to their embeddings; ids that are not known are left out.
-EmbeddingLookup: TypeAlias = Callable[[Sequence[str]], Mapping[str, Vector]]
-EmbeddingSource: TypeAlias = BasePydanticVectorStore | EmbeddingLookup
-
-
-def stored_embeddings(
-    hits: Sequence[Hit], source: EmbeddingSource | None, model: BaseEmbedding | None = None
-) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings that stores have.
-
-    Args:
-        hits: Whose embeddings; nodes that carry theirs need not be looked up.
-        source: A store or a function; None for the stores that the hits were found in.
-        model: The model that the embeddings must be of; None for any.
-
-    Returns:
-        By node id; what nobody knows is left out.
-
-    Raises:
-        ConfigurationError: The source cannot give nodes by id.
-    """
-    if not hits:  # to some stores no ids at all mean every node there is
-        return {}
-    if source is None:
-        return (yield from origin_embeddings(hits, model))
-    vectors: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in hits])
-    return {**vectors}
-
-
-def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings in the stores that hits were found in, one request a store.
-
-    Args:
-        hits: Whose embeddings; one without a known store has none.
-        model: Stores that are known to have embeddings of another model are left out.
-    """
-    stores: dict[int, BasePydanticVectorStore] = {}
-    ids: dict[int, list[str]] = {}
-    for hit in hits:
-        origin = origin_of(hit)
-        if origin is None or not _fits(origin, model):
-            continue
-        stores[id(origin.store)] = origin.store
-        ids.setdefault(id(origin.store), []).append(hit.node.node_id)
-    tasks = [
-        Task(f"embeddings in {type(store).__name__}", call(_lookup_if_possible(store, ids[key])))
-        for key, store in stores.items()
-    ]
-    if not tasks:
-        return {}
-    outcomes: list[Outcome[Mapping[str, Vector]]] = yield Together(tasks)
-    return {id_: vector for outcome in outcomes for id_, vector in outcome.result().items()}
-
-
-def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
-    return model is None or origin.embed_model is None or origin.embed_model is model
-
-
-def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
-    """The embedding model of the stores that hits were found in; None where none is known.
-
-    Raises:
-        ConfigurationError: They have different ones, so that their embeddings cannot be compared.
-    """
-    origins = [origin for hit in hits if (origin := origin_of(hit)) is not None]
-    models = {id(each.embed_model): each.embed_model for each in origins}
-    known = [model for model in models.values() if model is not None]
-    names = {(type(model).__name__, model.model_name) for model in known}
-    if len(names) > 1:
-        together = " and ".join(f"{kind} {name!r}" for kind, name in sorted(names))
-        raise ConfigurationError(
-            f"the hits come from stores with embeddings of different models, {together}; these "
-            "cannot be compared; pass embed_model= with one of them"
-        )
-    return next(iter(known), None)
-
-
-def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings of the texts of hits, in one batch; by node id."""
-    texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in hits]
-    # BaseEmbedding's own async way embeds on the loop.
-    is_async = (
-        type(model)._aget_text_embedding is not BaseEmbedding._aget_text_embedding  # noqa: SLF001
-        or type(model)._aget_text_embeddings is not BaseEmbedding._aget_text_embeddings  # noqa: SLF001
-    )
-    vectors: list[list[float]] = yield Call(
-        lambda: model.get_text_embedding_batch(texts),
-        (lambda: model.aget_text_embedding_batch(texts)) if is_async else None,
-    )
-    return {hit.node.node_id: vector for hit, vector in zip(hits, vectors, strict=True)}
-
-
-def _lookup(source: EmbeddingSource, ids: list[str]) -> Call[Mapping[str, Vector]]:
-    if not isinstance(source, BasePydanticVectorStore):
-        return Call(lambda: source(ids))
-    return _lookup_if_possible(source, ids, otherwise=lambda: _no_nodes(source))
-
-
-def _lookup_if_possible(
-    store: BasePydanticVectorStore,
-    ids: list[str],
-    otherwise: Callable[[], Exception] | None = None,
-) -> Call[Mapping[str, Vector]]:
-    """The embeddings in a store; of one that cannot give nodes by id none, or an error."""
-    if isinstance(store, SimpleVectorStore):  # keeps no nodes, only their embeddings
-        kept = store.data.embedding_dict
-        return Call(lambda: {node_id: kept[node_id] for node_id in ids if node_id in kept})
-
-    def ask() -> Mapping[str, Vector]:
-        try:
-            return _embeddings(store.get_nodes(node_ids=ids))
-        except NotImplementedError as error:
-            if otherwise is None:
-                return {}
-            raise otherwise() from error
-
-    async def ask_async() -> Mapping[str, Vector]:
-        try:
-            return _embeddings(await store.aget_nodes(node_ids=ids))
-        except NotImplementedError as error:
-            if otherwise is None:
-                return {}
-            raise otherwise() from error
-
-    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
-    return Call(ask, ask_async if is_async else None)
-
-
-def _embeddings(nodes: Sequence[BaseNode]) -> Mapping[str, Vector]:
-    return {node.node_id: node.embedding for node in nodes if node.embedding is not None}
-
-
-def _no_nodes(store: BasePydanticVectorStore) -> ConfigurationError:
-    return ConfigurationError(
-        f"{type(store).__name__} cannot give nodes by their ids; pass store= a function from node "
-        "ids to embeddings, or embed_model= to embed their text"
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

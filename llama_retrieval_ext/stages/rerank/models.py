@@ -15,7 +15,7 @@ from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, origin_of
-from llama_retrieval_ext.stages.rerank.mmr import origin_embeddings, text_embeddings
+from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
 from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
 
 
