@@ -276,9 +276,9 @@ class DataAnalyzer(BaseSynthesizer):
     def _get_prompts(self) -> dict[str, Any]:
         return {"prompt": PromptTemplate(self._template)}
 
-    def _update_prompts(self, prompts: dict[str, Any]) -> None:
-        if "prompt" in prompts:
-            self._template = prompts["prompt"].get_template()
+    def _update_prompts(self, prompts_dict: dict[str, Any]) -> None:
+        if "prompt" in prompts_dict:
+            self._template = prompts_dict["prompt"].get_template()
 
     def _query(self, focus: str, **options: Unpack[RequestOptions]) -> Query:
         query = Query(focus, **options)

@@ -28,7 +28,8 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     *,
     kb: Url,
     modes: Annotated[
-        list[Mode] | None, typer.Option("--mode", help="How to search; all three unless given.")
+        list[Mode] | None,
+        typer.Option("--mode", help="How to search; each way that there is unless given."),
     ] = None,
     measures: Annotated[
         list[str] | None,
@@ -58,7 +59,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         judged = _judgements(questions, opened)
-        chosen = list(dict.fromkeys(modes or Mode))
+        chosen = list(dict.fromkeys(modes or _modes(opened)))
         retrievers = {
             mode.value: opened.retriever(mode.value, top_k=top_k, scope=place.scope)
             for mode in chosen
@@ -76,6 +77,11 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
             legs = None if folder is None else folder / "legs"
             tuning = ext.tune(hybrid, judged, folder=legs, progress=not as_json)
     _show(experiment, tuning, as_json=as_json)
+
+
+def _modes(kb: ext.KnowledgeBase) -> list[Mode]:
+    """Every way to search that it has."""
+    return [mode for mode in Mode if mode is not Mode.GRAPH or kb.graph is not None]
 
 
 def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":

@@ -59,6 +59,10 @@ def is_node(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get(TYPE), str)
 
 
+def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `Literal`
+    return container[key]
+
+
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
     """Yield what is wrong with a configuration, without making anything of it."""
     if is_node(data):
@@ -73,9 +77,10 @@ def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     What an escaped mapping has inside are its values: it is no node, whatever its keys.
     """
     if isinstance(data, Mapping):
+        fields: Mapping[str, object] = data
         if list(data) == [MAP] and isinstance(data[MAP], Mapping):
-            path, data = (*path, MAP), data[MAP]
-        yield from (((*path, name), value) for name, value in data.items())
+            path, fields = (*path, MAP), data[MAP]
+        yield from (((*path, name), value) for name, value in fields.items())
     elif isinstance(data, list | tuple):
         yield from (((*path, number), value) for number, value in enumerate(data))
 
@@ -163,7 +168,7 @@ def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - 
     for part in location:
         is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
         if is_item or (isinstance(data, Mapping) and part in data):
-            data = data[part]
+            data = _item(data, part)
             path.append(part)
     return tuple(path)
 
@@ -175,7 +180,7 @@ def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseMo
         name: (_field(parameter, known), _default(parameter))
         for name, parameter in definition.parameters.items()
     }
-    kind: Any = Literal.__getitem__(definition.name)  # a type that is made of a definition
+    kind: Any = _item(Literal, definition.name)  # a type that is made of a definition
     return create_model(
         definition.name,
         __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
@@ -264,14 +269,15 @@ def _checked_node(
     word = getattr(kind, "__name__", str(kind))
 
     def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
-        if is_node(value):
-            if value[TYPE] not in others:  # fits, or does not exist, which the node itself tells
+        name = _item(value, TYPE) if is_node(value) else None
+        if name is not None:
+            if name not in others:  # fits, or does not exist, which the node itself tells
                 return value
         elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
             return value
         elif not isinstance(value, str | int | float | list | dict | None):
             return value  # an object of the application, in a call; it is checked where it goes
-        near = nearest(str(value[TYPE]), names) if is_node(value) else None
+        near = None if name is None else nearest(str(name), names)
         advice = f"; did you mean {near!r}?" if near else ""
         expected = f"a mapping with 'type' {' or '.join(names)}, or " if names else ""
         raise PydanticCustomError(

@@ -17,6 +17,7 @@ references (``&``, ``*``) are refused.
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -57,14 +58,17 @@ class Vocabulary(Protocol):
     """What files may name: a `Registry`."""
 
     @property
+    @abstractmethod
     def definitions(self) -> Definitions:
         """What ``type`` may be."""
 
     @property
+    @abstractmethod
     def live(self) -> Mapping[str, object]:
         """What ``ref`` may be."""
 
     @property
+    @abstractmethod
     def parts(self) -> object:
         """What was bound."""
 

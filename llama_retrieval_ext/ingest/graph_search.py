@@ -111,7 +111,7 @@ def graph_retriever(
         walk: Mapping[str, Any] = {"seed": search, **options, **common}  # Any: its own arguments
         return GraphRetriever(search.backend, graph=graphs, embed_model=search.embed_model, **walk)
     rules, linker = options.get("rules"), options.get("linker")
-    own: Mapping[str, Any] = common if kind == "kg_rule" else {}
+    own: dict[str, Any] = {**common} if kind == "kg_rule" else {}
     by_rule = (
         KGRetriever(graphs.backend, linker=linker, **own)
         if rules is None

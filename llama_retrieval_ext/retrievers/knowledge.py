@@ -227,7 +227,7 @@ class KnowledgeRetriever(Retriever):
         return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
 
     @checked_call
-    async def asearch(
+    async def asearch(  # pyright: ignore[reportIncompatibleMethodOverride] - has options of its own
         self,
         query: QueryType,
         *,

@@ -90,7 +90,7 @@ class GenericBackend(UnbatchedSearches):
             DimensionMismatchError: The embedding does not have the store's dimension, as far as
                 that can be known.
         """
-        check_exact(self, VectorQuery((), search))
+        check_exact(self.engine, self.features, VectorQuery((), search))
         condition = None if search.condition is None else simplified(search.condition)
         if condition is False:  # nothing can satisfy it, and a store may take it for no condition
             return Call(list)

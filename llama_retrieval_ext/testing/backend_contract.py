@@ -102,8 +102,9 @@ class BothSearchesContract:
                 hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
                 assert hybrid is not None
                 found = found_by(hybrid)
-                assert [score for _, score in chosen.near] == [each.score for each in near]
-                assert [score for _, score in chosen.sharing] == [each.score for each in sharing]
+                for ranking, expected in ((chosen.near, near), (chosen.sharing, sharing)):
+                    scores = pytest.approx([each.score for each in expected])
+                    assert [score for _, score in ranking] == scores
                 keys = [key for key, _ in (*chosen.near, *chosen.sharing)]
                 nodes = dict(zip(keys, [each.node for each in (*near, *sharing)], strict=True))
                 assert [each.node for each in found] == [

@@ -153,8 +153,8 @@ class Soak:
         if self.stop.wait(MAINTENANCE_S):
             return
         self.kb.compact()
-        if index := getattr(self.kb, "index", None):
-            index()
+        if self.kb.url.startswith("embedded:"):
+            self.kb.index()
         self.kb.info()
         self.counts["compactions"] += 1
 

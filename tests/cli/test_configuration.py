@@ -36,7 +36,7 @@ def test_a_file_is_valid_or_each_problem_is_a_line(run: Run, tmp_path: Path) -> 
     first, second = bad.stderr.splitlines()
     assert f"{file}, line 4, column 26, pipeline.source.dense_wieght: " in first
     assert first.endswith("did you mean 'dense_weight'?")
-    assert f"{file}, line 7, column 21, pipeline.refines.1.k: " in second
+    assert f"{file}, line 7, column 22, pipeline.refines.1.k: " in second
     assert run("validate", tmp_path / "none.yaml").returncode == 1
 
 

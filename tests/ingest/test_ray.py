@@ -185,7 +185,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[4])
 from tests.ingest.test_ray import N_BATCH, ObstructedEmbedding, ingest_with_ray, many
 
-ray.init(address=sys.argv[1], log_to_driver=False, _node_ip_address="127.0.0.1")
+ray.init(address=sys.argv[1], log_to_driver=False)
 model = ObstructedEmbedding(dim=16, folder=Path(sys.argv[3]))
 ingest_with_ray(many(3 * N_BATCH, d190="slow"), sys.argv[2], embed_model=model)
 """

@@ -37,8 +37,8 @@ SCOPES = (None, Scope("acme"), Scope("globex", kb_ids=["handbook"]), Scope("nobo
 class CountingGraph(Neo4jGraph):
     """A graph that keeps the statements it reads by."""
 
-    def __init__(self, connection: Neo4jConnection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Neo4jConnection, url: str = "") -> None:
+        super().__init__(connection, url)
         self.requests: list[str] = []
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:

@@ -49,9 +49,8 @@ def parse_address(url: str) -> Address:
     """Parse the URL of an index.
 
     Examples:
-        >>> parse_address("elasticsearch://search.example/handbook")
-        Address(index='handbook', url='http://search.example:9200', api_key_env='', user_env='', \
-    password_env='', ca_certs='', timeout_s=30.0)
+        >>> parse_address("elasticsearch://search.example/handbook").url
+        'http://search.example:9200'
 
     """
     scheme = url.partition(":")[0]

@@ -261,11 +261,11 @@ class Backend(Protocol):
         ...
 
 
-def check_exact(backend: Backend, query: EngineQuery) -> None:
+def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> None:
     """Raise `UnsupportedModeError` for an exact search where the engine has none."""
-    if query.search.exact and isinstance(query, VectorQuery) and not backend.features.exact:
+    if query.search.exact and isinstance(query, VectorQuery) and not features.exact:
         raise UnsupportedModeError(
-            f"{backend.engine} cannot search without its index for one query; leave exact=True out"
+            f"{engine} cannot search without its index for one query; leave exact=True out"
         )
 
 

@@ -256,8 +256,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
             has_nodes = with_nodes and limit <= self.few_hits
             (hits,) = yield from self.pages([search], [limit], with_nodes=has_nodes)
             scores = self.scores(search, hits)
-        good = sum(map(le, [scores[cut]] * len(scores), scores))
-        if with_nodes and not has_nodes:
+        # Fewer than before, if some were deleted between two requests.
+        good = sum(map(le, scores[cut : cut + 1] * len(scores), scores)) or len(hits)
+        if good and with_nodes and not has_nodes:
             (hits,) = yield from self.pages([search], [good], with_nodes=True)
         return hits[:good]
 
@@ -432,7 +433,7 @@ class EngineBackend(ABC, Generic[B]):
         self, queries: Sequence[EngineQuery]
     ) -> tuple[AnySearch, list[EngineRequest[Any]]]:
         for query in queries:
-            check_exact(self, query)
+            check_exact(self.engine, self.features, query)
             self.check(query)
         searcher = self.searcher
         return searcher, [searcher.request(query) for query in queries]
