@@ -79,7 +79,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     _show(experiment, tuning, as_json=as_json)
 
 
-def _modes(kb: ext.KnowledgeBase) -> list[Mode]:
+def _modes(kb: "ext.KnowledgeBase") -> list[Mode]:
     """Every way to search that it has."""
     return [mode for mode in Mode if mode is not Mode.GRAPH or kb.graph is not None]
 

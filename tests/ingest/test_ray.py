@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -26,7 +27,6 @@ from llama_retrieval_ext.ingest.readers import read_documents
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.programs import Program
 
 pytestmark = [
     pytest.mark.slow,
@@ -198,12 +198,17 @@ def test_a_driver_that_is_killed_is_resumed_by_another_call(
     (obstructed.folder / "slow").touch()
     ledger = Path(url.partition(":")[2]) / "ledger.sqlite3"
     root = Path(__file__).parents[2]
-    with Program(DRIVER, cluster, url, obstructed.folder, root) as driver:
-        deadline = time.monotonic() + 60
-        while n_written(ledger) < 2 * N_BATCH:
-            assert driver.returncode is None, driver.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    arguments = map(str, (cluster, url, obstructed.folder, root))
+    # An interpreter of its own: a fork has the environment of the first test that forked.
+    with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments]) as driver:
+        try:
+            deadline = time.monotonic() + 100
+            while n_written(ledger) < 2 * N_BATCH:
+                assert driver.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            driver.kill()
     (obstructed.folder / "slow").unlink()
     documents = many(3 * N_BATCH, d190="slow")
     report = ingest(documents)
