@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import ray
+from llama_index.core.utils import get_tokenizer
 from ray.exceptions import (
     ObjectLostError,
     OutOfMemoryError,
@@ -169,6 +170,9 @@ def _left_out(reading: Reading) -> IngestionReport:
 
 @lru_cache(maxsize=1)
 def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
+    # A splitter's tokenizer is pickled by its name, and tiktoken would download that encoding;
+    # LlamaIndex brings it along, but shows it to tiktoken in here only.
+    get_tokenizer()
     preparation: Preparation = ray.get(reference)
     return preparation
 
