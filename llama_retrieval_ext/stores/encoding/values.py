@@ -94,7 +94,7 @@ def _safe(value: object) -> object:
             return value
 
 
-_SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
+_SCOPE_KEYS: Final = {TENANT_KEY, KB_KEY}
 
 
 def keyword_text(node: BaseNode) -> str:
@@ -111,6 +111,8 @@ def keyword_text(node: BaseNode) -> str:
     shown = set(node.metadata).difference(node.excluded_embed_metadata_keys)
     if shown.isdisjoint(_SCOPE_KEYS):
         return node.get_content(MetadataMode.EMBED)
+    if shown <= _SCOPE_KEYS:
+        return node.get_content(MetadataMode.NONE)
     hidden = [*node.excluded_embed_metadata_keys, *_SCOPE_KEYS]
     bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
     return bare.get_content(MetadataMode.EMBED)
