@@ -43,7 +43,7 @@ BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
 _LINKS: Final = 16
 # If the vectors that pass a filter are smaller than this, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
-_EF: Final = 100
+_EF: Final = 128
 # How many times more candidates are selected by integers, to be scored by the stored floats.
 _OVERSAMPLING: Final = 3.0
 # Writers wait while the last changes, at most this many, are repeated in the copy.

@@ -245,7 +245,7 @@ def mean_length(batches: Sequence[Batch]) -> float:
     It is recorded once: if a first document of two words determined it, every later one would
     count as far too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
     """
-    lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
+    lengths: list[int] = [n for batch in batches for n in batch.terms.lengths.tolist()]
     return (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
 
 
