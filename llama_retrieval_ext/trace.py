@@ -142,6 +142,9 @@ class Degradation:
     where: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
 
 # A list that grows, or a count that adds up, when a stage notes more than once.
 DetailValue: TypeAlias = list[object] | int

@@ -16,9 +16,9 @@ from llama_retrieval_ext.evaluation.judgements import Judgements, Level
 from llama_retrieval_ext.evaluation.shared_rankings import SharedRankings
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -200,8 +200,8 @@ def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[
     shared, answers = SharedRankings(), {}
     for name, retriever in named.items():
         with entered(Context(Session(shared_rankings=shared))):
-            hits = run(retrieval(retriever, Query.of(text), top_k=top_k))
-        answers[name] = [as_hit(hit, source=name) for hit in hits[:top_k]]
+            hits = run(hits_of(retriever, Query.of(text), top_k=top_k, source=name))
+        answers[name] = hits[:top_k]
     return answers
 
 

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import HonoursQuery, retrieval
+from llama_retrieval_ext.execution.retrieval import HonoursQuery, hits_of
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
@@ -105,9 +105,10 @@ class LegRecorder(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        ranking = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
-        self.hits[query.query_str] = [as_hit(hit) for hit in ranking]
-        return self.hits[query.query_str]
+        child = self._for_children(query)
+        hits = yield from hits_of(self.source, child, top_k=self.leg.top_k)
+        self.hits[query.query_str] = hits
+        return hits
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
 
-OnPartial: TypeAlias = Callable[[list[Hit]], None]
+OnPartial: TypeAlias = Callable[[list[Hit]], object]
 
 
 class SharesRankings(Protocol):
@@ -259,6 +259,16 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
     _dispatcher.event(RetrievalDegradedEvent(where=path, reason=text))
+
+
+def degraded_count() -> int:
+    """Return how many parts the current answer lacks so far."""
+    return len(current_context().session.degraded)
+
+
+def degraded_since(count: int) -> tuple[Degradation, ...]:
+    """Return what the current answer lacks, after the first ``count`` parts."""
+    return tuple(current_context().session.degraded[count:])
 
 
 def call(effect: Call[T]) -> Plan[T]:

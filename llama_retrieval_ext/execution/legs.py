@@ -235,7 +235,7 @@ def ask(
     asks: Sequence[Ask],
     *,
     min_success: int = 1,
-    on_answer: Callable[[Answers], None] | None = None,
+    on_answer: Callable[[Answers], object] | None = None,
 ) -> Plan[Answers]:
     """Return the plan that sends requests to legs, all at the same time."""
     outcomes = yield from _outcomes(asks, on_answer)
@@ -293,7 +293,7 @@ def _check_enough(
 
 
 def _outcomes(
-    asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
+    asks: Sequence[Ask], on_answer: Callable[[Answers], object] | None
 ) -> Plan[list[Outcome[list[NodeWithScore]]]]:
     plans = [_answer(each) for each in asks]
     on_partial = current_context().on_partial
@@ -346,7 +346,7 @@ def _time_for(pause_s: float) -> bool:
 
 
 def _reported(
-    plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], None]
+    plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], object]
 ) -> list[Plan[list[NodeWithScore]]]:
     """The same plans; each reports the answers of all of them when it is done."""
     answers: Answers = [None] * len(plans)

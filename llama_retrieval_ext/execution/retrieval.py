@@ -18,7 +18,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.streaming import reporting
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Origin, as_hit, finite_score, with_origin
+from llama_retrieval_ext.results import Hit, Origin, as_hit, finite_score, with_origin
 
 
 class HonoursQuery:
@@ -45,6 +45,14 @@ def retrieval(
     if shared is None:
         return plan
     return shared.ranking(retriever, query.for_child(top_k=top_k), plan)
+
+
+def hits_of(
+    retriever: BaseRetriever, query: Query, *, top_k: int | None = None, source: str = ""
+) -> Plan[list[Hit]]:
+    """Return `retrieval` as fresh `Hit`s; ``source`` is for those that have none."""
+    ranking = yield from retrieval(retriever, query, top_k=top_k)
+    return [as_hit(hit, source=source) for hit in ranking]
 
 
 def _retrieval(

@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered
@@ -30,8 +30,7 @@ def target_hits(
 ) -> Plan[list[Hit]]:
     """The plan for the hits that a target gives, within the query's scope and filters."""
     if isinstance(target, BaseRetriever):
-        ranking = yield from retrieval(target, query.for_child())
-        return [as_hit(hit, source=id_) for hit in ranking]
+        return (yield from hits_of(target, query.for_child(), source=id_))
     if isinstance(target, BaseQueryEngine):
         # A copy, as it may be written to, and without an embedding of who knows which model.
         response = yield _query_call(target, replace(query.for_child(), embedding=None))

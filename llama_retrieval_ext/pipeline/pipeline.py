@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
@@ -14,7 +13,7 @@ from llama_retrieval_ext.execution.context import current_context, step
 from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -28,7 +27,7 @@ from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
 from llama_retrieval_ext.pipeline.tree import Sketch, name_of, sketch_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 PIPELINE: Final = "pipeline"
 
@@ -96,10 +95,9 @@ class Pipeline(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
-        ranking: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner), reports=True
-        )
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
+        name = name_of(self.source)
+        found = hits_of(self.source, inner, source=name)
+        hits: list[Hit] = yield from step(name, found, reports=True)
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require any

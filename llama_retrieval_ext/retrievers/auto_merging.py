@@ -18,14 +18,14 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit, node_ids, ordered, score_of
+from llama_retrieval_ext.results import Hit, node_ids, ordered, score_of
 
 # Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
 _MAX_LEVELS = 16
@@ -116,9 +116,9 @@ class AutoMergingRetriever(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        source = retrieval(self.source, self._for_children(query))
-        ranking = yield from step(name_of(self.source), source, reports=True)
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
+        name = name_of(self.source)
+        found = hits_of(self.source, self._for_children(query), source=name)
+        hits = yield from step(name, found, reports=True)
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}
         for _ in range(_MAX_LEVELS):

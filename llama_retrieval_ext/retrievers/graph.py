@@ -16,7 +16,7 @@ from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
@@ -31,7 +31,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
+from llama_retrieval_ext.results import Hit, Origin, ordered, with_origin
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -243,16 +243,16 @@ class GraphRetriever(Retriever):
     # Personalised PageRank
 
     def _by_walk(self, query: Query, seed: BaseRetriever) -> Plan[list[Hit]]:
-        depth = self._depth(query)
+        depth, name, child = self._depth(query), name_of(seed), self._for_children(query)
         seeds, embedded, graph, linked = yield Together(
             [
-                Task(name_of(seed), retrieval(seed, self._for_children(query), top_k=depth)),
+                Task(name, hits_of(seed, child, top_k=depth, source=name)),
                 Task("embedding", self._embedded(query)),
                 Task("graph", call(self.graphs.of(query.scope))),
                 Task("entity linking", self._linked(query)),
             ]
         )
-        hits = [as_hit(hit, source=name_of(seed)) for hit in seeds.result()]
+        hits = seeds.result()
         vector = _degrading(embedded, self.name)
         links = _degrading(graph, self.name)
         if links is None:
