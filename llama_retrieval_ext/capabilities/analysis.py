@@ -25,24 +25,22 @@ from llama_retrieval_ext.capabilities.generation.passages import (
     fitted,
 )
 from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
-from llama_retrieval_ext.capabilities.generation.running import (
-    apartials,
-    aresult,
-    degraded_count,
-    degraded_since,
-    partials,
-    result,
-    within,
-)
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import (
+    apartials,
+    asynchronous,
+    blocking,
+    partials,
+    within,
+)
 from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 DEFAULT_METRICS: Final = ("key_tasks", "achievements", "challenges")
 ANALYSIS_PROMPT: Final = """\
@@ -166,6 +164,7 @@ class DataAnalyzer(BaseSynthesizer):
         """The language model."""
         return self._model.llm
 
+    @blocking
     def analyze(
         self,
         documents: PassagesLike,
@@ -175,7 +174,7 @@ class DataAnalyzer(BaseSynthesizer):
         scope: Scope | None = None,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> Analysis:
+    ) -> Plan[Analysis]:
         """Return what documents say about metrics.
 
         Args:
@@ -192,18 +191,9 @@ class DataAnalyzer(BaseSynthesizer):
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
         query = self._query(focus, scope=scope, filters=filters, timeout_s=timeout_s)
-        return result(self._plan(query, documents, metrics))
+        return self._plan(query, documents, metrics)
 
-    async def aanalyze(
-        self,
-        documents: PassagesLike,
-        metrics: Sequence[str] | None = None,
-        *,
-        focus: str = "",
-        **options: Unpack[RequestOptions],
-    ) -> Analysis:
-        """`analyze` without blocking the event loop."""
-        return await aresult(self._plan(self._query(focus, **options), documents, metrics))
+    aanalyze = asynchronous(analyze)
 
     def stream(
         self,
@@ -316,7 +306,7 @@ class DataAnalyzer(BaseSynthesizer):
         if self.retriever is not None and findings:
             history = yield from self._history(self.retriever, analysis, query, hits)
             analysis = yield from self._compared(analysis, history)
-        return analysis.model_copy(update={"degraded": degraded_since(before)})
+        return analysis.model_copy(update={"degraded": list(map(str, degraded_since(before)))})
 
     def _map_reduce(self, metrics: Sequence[str], focus: str) -> MapReduce[_Findings]:
         note = f" Heed this: {focus}." if focus else ""
@@ -342,8 +332,8 @@ class DataAnalyzer(BaseSynthesizer):
         )
         bound = Query(text, scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
-        hits_of_history = yield from retrieval(retriever, bound, top_k=_HISTORY + len(known))
-        return [as_hit(hit) for hit in hits_of_history if hit.node_id not in known][:_HISTORY]
+        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
+        return [hit for hit in history if hit.node_id not in known][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:
         findings = "\n".join(

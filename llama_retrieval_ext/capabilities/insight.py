@@ -18,19 +18,17 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
 )
 from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.generation.passages import Tokenize
-from llama_retrieval_ext.capabilities.generation.running import (
-    apartials,
-    aresult,
-    degraded_count,
-    degraded_since,
-    partials,
-    result,
-    within,
-)
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import (
+    apartials,
+    asynchronous,
+    blocking,
+    partials,
+    within,
+)
 from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 
@@ -145,9 +143,10 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         """What it returns."""
         return InsightReport
 
+    @blocking
     def generate(
         self, data: InsightData, *, focus: str = "", timeout_s: float | None = None
-    ) -> InsightReport:
+    ) -> Plan[InsightReport]:
         """Return insights from structured input.
 
         Args:
@@ -161,13 +160,9 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``data`` is none of these.
         """
-        return result(within("insights", self._plan(data, focus), timeout_s))
+        return within("insights", self._plan(data, focus), timeout_s)
 
-    async def agenerate(
-        self, data: InsightData, *, focus: str = "", timeout_s: float | None = None
-    ) -> InsightReport:
-        """`generate` without blocking the event loop."""
-        return await aresult(within("insights", self._plan(data, focus), timeout_s))
+    agenerate = asynchronous(generate)
 
     def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
         """Yield the insights so far after each few prompts, and last the whole report."""
@@ -201,7 +196,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         reading = MapReduce(self._model, "insights", _Insights, prompt, _read)
         partial = None if report is None else lambda items: report(self._report(items, []))
         insights = yield from reading.plan(_items(data), partial)
-        return self._report(insights, degraded_since(before))
+        return self._report(insights, list(map(str, degraded_since(before))))
 
     def _report(self, items: Sequence[Item], degraded: list[str]) -> InsightReport:
         best = sorted(items, key=lambda item: -item.confidence)[: self.max_insights]

@@ -15,10 +15,10 @@ from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import in_answer, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.intent_profile import (
@@ -129,19 +129,14 @@ class IntentRecognizer(Selector):
         if llm is not None:
             self._steps["llm"] = LLMSelector(as_llm(llm), timeout_s=timeout_s)
 
-    def recognize(self, query: QueryType) -> RecognizedIntent:
+    @blocking
+    def recognize(self, query: QueryType) -> Plan[RecognizedIntent]:
         """Return the intent of a query."""
-        with in_answer() as context:
-            intent = run(self._recognized(Query.of(query), self._choices))
-            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(intent, degraded=degraded)
+        before = degraded_count()
+        intent = yield from self._recognized(Query.of(query), self._choices)
+        return replace(intent, degraded=tuple(map(str, degraded_since(before))))
 
-    async def arecognize(self, query: QueryType) -> RecognizedIntent:
-        """`recognize` without blocking the event loop."""
-        with in_answer() as context:
-            intent = await arun(self._recognized(Query.of(query), self._choices))
-            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(intent, degraded=degraded)
+    arecognize = asynchronous(recognize)
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Nothing, if one of the choices is an intent.
@@ -234,18 +229,14 @@ class _LlamaIndexIntentSelector(BaseSelector):
     def __init__(self, recognizer: IntentRecognizer) -> None:
         self._recognizer = recognizer
 
-    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        with in_answer():
-            return _result(choices, run(self._plan(choices, query)))
-
-    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        with in_answer():
-            return _result(choices, await arun(self._plan(choices, query)))
-
-    def _plan(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[list[Selection]]:
+    @blocking
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[SelectorResult]:
         named = [Choice(each.name or "", each.description) for each in choices]
         self._recognizer.check(named)
-        return self._recognizer.select_plan(Query.of(query), named)
+        selections = yield from self._recognizer.select_plan(Query.of(query), named)
+        return _result(choices, selections)
+
+    _aselect = asynchronous(_select)  # type: ignore[arg-type]  # its self is this class
 
     def _get_prompts(self) -> PromptDictType:
         return {}

@@ -1,34 +1,17 @@
 """`MemoryBlock`: a user's memories as a block of LlamaIndex's memory."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.utils import get_tokenizer
 
-from llama_retrieval_ext.capabilities.memory_storage import Memory
+from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.query import Scope
 
 # The last messages say what the next answer is about.
 _RECENT = 3
-
-
-@runtime_checkable
-class Remembering(Protocol):
-    """What a block needs of a `MemoryManager`."""
-
-    async def aremember(
-        self, text: str, *, metadata: Mapping[str, Any] | None = None, scope: Scope | None = None
-    ) -> Memory:
-        """Store a memory."""
-        ...
-
-    async def aretrieve(
-        self, query: str, *, top_k: int = 5, scope: Scope | None = None
-    ) -> list[Memory]:
-        """Return the memories most similar to a query."""
-        ...
 
 
 class MemoryBlock(BaseMemoryBlock[str]):
@@ -53,7 +36,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
     """
 
     name: str = "memories"
-    manager: Remembering
+    manager: MemoryManager
     scope: Scope | None = None
     top_k: int = 5
 

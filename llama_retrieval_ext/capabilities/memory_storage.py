@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
@@ -223,14 +224,8 @@ class MemoryStorage(ABC):
     def nearest(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the nodes nearest to a query."""
         retriever = VectorRetriever(self.backend, embed_model=self.embed_model, name="memory")
-        hits: list[Hit] = yield Call(
-            lambda: retriever.search(query).hits, lambda: _asearched(retriever, query)
-        )
-        return hits
-
-
-async def _asearched(retriever: VectorRetriever, query: Query) -> list[Hit]:
-    return (await retriever.asearch(query)).hits
+        result = yield from called(retriever.search, retriever.asearch, query)
+        return result.hits
 
 
 def backend_of(kb: KnowledgeBase) -> Backend:

@@ -30,7 +30,8 @@ from llama_retrieval_ext.capabilities.generation.query_engine import (
 )
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit, as_hit
@@ -158,6 +159,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         self._prompt = self._checked_prompt(prompt)
         self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
+    @blocking
     def generate(
         self,
         query: QueryType,
@@ -166,7 +168,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         scope: Scope | None = None,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> RAGAnswer:
+    ) -> Plan[RAGAnswer]:
         """Return the answer to a question.
 
         Args:
@@ -182,16 +184,9 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             ConfigurationError: ``context`` comes with a scope or filters, which it would ignore.
         """
         request = _request(query, context, scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._run(request)
+        return self._answered(request)
 
-    async def agenerate(
-        self,
-        query: QueryType,
-        context: PassagesLike | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> RAGAnswer:
-        """`generate` without blocking the event loop."""
-        return await self._arun(_request(query, context, **options))
+    agenerate = asynchronous(generate)
 
     def stream(
         self,
@@ -221,8 +216,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         if request.passages is not None:
             return list(request.passages)
         top_k = request.query.top_k or self.top_k
-        hits = yield from retrieval(self.retriever, request.query, top_k=top_k)
-        return [as_hit(hit) for hit in hits]
+        return (yield from hits_of(self.retriever, request.query, top_k=top_k))
 
     def _filled(self, request: Request, passages: Passages) -> str:
         return filled(

@@ -15,11 +15,11 @@ from llama_index.core.vector_stores.types import (
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
 from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens, fitted
-from llama_retrieval_ext.capabilities.generation.running import aresult, result
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import (
@@ -71,17 +71,10 @@ class _Search:
     timeout_s: float | None
     fields: str = ""
 
+    @blocking
     def run(
         self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
-    ) -> str:
-        return result(self._plan(query, filters, top_k))
-
-    async def arun(
-        self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
-    ) -> str:
-        return await aresult(self._plan(query, filters, top_k))
-
-    def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
+    ) -> Plan[str]:
         try:
             # From agents they come parsed, or as plain JSON that nobody has checked.
             arguments = _Arguments.model_validate(
@@ -94,13 +87,13 @@ class _Search:
                 top_k=arguments.top_k or self.top_k,
                 timeout_s=self.timeout_s,
             )
-            answer: SearchResult = yield Call(
-                lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
-            )
+            answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model reads it and tries again.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
         return self.tokens.shortened(self._answer(answer), self.max_tokens)
+
+    arun = asynchronous(run)
 
     def _answer(self, answer: SearchResult) -> str:
         if not answer.hits:

@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.streaming import Report
 
 M = TypeVar("M", bound=BaseModel)
 # How many prompts are out at the same time.
@@ -44,7 +45,6 @@ class Item:
 
 # The ids behind the numbers of items; numbers out of range have none.
 SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
-OnFindings: TypeAlias = Callable[[list[Item]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ class MapReduce(Generic[M]):
     prompt: Callable[[str, bool], str]
     findings: Callable[[M, SourcesOf], list[Item]]
 
-    def plan(self, items: Sequence[Item], report: OnFindings | None = None) -> Plan[list[Item]]:
+    def plan(
+        self, items: Sequence[Item], report: Report[list[Item]] | None = None
+    ) -> Plan[list[Item]]:
         """Return the plan for the findings."""
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
@@ -131,7 +133,7 @@ class MapReduce(Generic[M]):
             )
 
     def _answers(
-        self, chunks: Sequence[list[Item]], *, merging: bool, report: OnFindings | None
+        self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None
     ) -> Plan[list[list[Item] | None]]:
         """The findings from each chunk; None for those that failed."""
         results: list[list[Item] | None] = []
