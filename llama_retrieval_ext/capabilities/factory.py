@@ -1,4 +1,5 @@
-"""`CapabilityFactory`: builds capabilities from parts, each only once where that is asked for."""
+"""`CapabilityFactory`: builds capabilities from parts, and keeps those with a key."""
+# ruff: noqa: ANN401 - options are of any type
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import NameFinder
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
@@ -41,7 +42,7 @@ class CapabilityBundle(dict[str, Any]):
 
     """
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of whatever type the member is
+    def __getattr__(self, name: str) -> Any:
         """Return a member."""
         try:
             return self[name]
@@ -59,8 +60,10 @@ class CapabilityFactory:
     """Builds retrievers, generators and bundles of them over one set of parts.
 
     With a ``cache_key`` a method returns the same object for the same key, also to threads that ask
-    at once; without one, a new object. Nothing that it builds is bound to a scope unless the
-    options say so: pass the scope with each call.
+    at once; without one, a new object. ``options`` are the arguments of the class that is built. A
+    method raises `ConfigurationError` if a part is missing, an option is wrong, or the key has an
+    object that was built with other options. No object is bound to a scope unless the options say
+    so: pass the scope with each call.
 
     Args:
         vector_store: A LlamaIndex vector store or index, or the URL of a store that exists.
@@ -108,7 +111,7 @@ class CapabilityFactory:
             of_type(embeds, BaseEmbedding, "embed_model")
         self.parts = CapabilityParts(
             backend=None if source is None else source.backend,
-            graphs=_graphs(graph_store),
+            graphs=None if graph_store is None else as_passage_graphs(graph_store),
             document_store=document_store,
             llm=None if model is None else as_llm(model),
             ner=ner,
@@ -129,15 +132,9 @@ class CapabilityFactory:
         reranker: AnyReranker | None = None,
         llm_caller: LLM | Caller | None = None,
     ) -> Self:
-        """Return the factory over a knowledge base, with its graph where it has one.
+        """Return the factory over a knowledge base, with its graph unless ``graph_store`` is one.
 
-        Args:
-            kb: The knowledge base.
-            llm: As for the class.
-            ner: As for the class.
-            graph_store: A graph in place of its own.
-            reranker: As for the class.
-            llm_caller: As for the class.
+        The other arguments are those of the class.
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(
@@ -158,21 +155,19 @@ class CapabilityFactory:
         *,
         use_graph: bool = False,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the preset
+        **options: Any,
     ) -> RetrievalPipeline:
         """Return the retriever of a preset.
 
         Args:
-            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``, which is ``advanced`` if
-                asked for a graph and there is one, else ``basic``.
+            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: ``advanced`` with
+                ``use_graph`` and a graph, else ``basic``.
             use_graph: Whether ``advanced`` and ``auto`` search the graph.
-            cache_key: What it is kept under; None for a new one.
+            cache_key: See the class.
             options: ``top_k`` and those of the preset; see `PRESETS`.
 
         Raises:
-            ConfigurationError: There is no such preset or option; a part is missing; the preset
-                uses no graph; or the key is taken by other options. The message lists what there
-                is.
+            ConfigurationError: As the class says; the message lists the presets and the parts.
         """
         made_from = {"preset": preset, "use_graph": use_graph, **options}
         return self._kept(
@@ -187,18 +182,12 @@ class CapabilityFactory:
         *,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> RAGGenerator:
         """Return a `RAGGenerator`.
 
-        Args:
-            retriever: None for ``advanced``, with the graph where there is one; ``basic`` where
-                there is neither a graph nor keyword search.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `RAGGenerator`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
+        Its retriever is by default ``advanced``, with the graph where there is one; ``basic`` where
+        there is neither a graph nor keyword search.
         """
         return self._kept(
             "rag_generator",
@@ -217,19 +206,9 @@ class CapabilityFactory:
         with_retriever: bool = True,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> StyleGenerator:
-        """Return a `StyleGenerator`, by default with a retriever ``basic`` for its examples.
-
-        Args:
-            with_retriever: Whether it retrieves examples.
-            retriever: What finds them; None for ``basic``.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `StyleGenerator`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
-        """
+        """Return a `StyleGenerator`, by default with a retriever ``basic`` for its examples."""
         return self._kept(
             "style_generator",
             cache_key,
@@ -247,18 +226,11 @@ class CapabilityFactory:
         with_retriever: bool = False,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> DataAnalyzer:
-        """Return a `DataAnalyzer`, which compares with earlier material only if asked to.
+        """Return a `DataAnalyzer`; one with a retriever compares with earlier material.
 
-        Args:
-            with_retriever: Whether it retrieves comparable history.
-            retriever: What finds it; None for ``advanced``, as for `create_rag_generator`.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `DataAnalyzer`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
+        The retriever of ``with_retriever`` is that of `create_rag_generator`.
         """
         retrieves = with_retriever or retriever is not None
         return self._kept(
@@ -273,16 +245,9 @@ class CapabilityFactory:
         )
 
     def create_insight_generator(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        self, *, cache_key: Hashable = None, **options: Any
     ) -> InsightGenerator:
-        """Return an `InsightGenerator`; ``options`` are its own.
-
-        Raises:
-            ConfigurationError: There is no LLM, or the key is taken by other options.
-        """
+        """Return an `InsightGenerator`."""
         return self._kept(
             "insight_generator",
             cache_key,
@@ -290,32 +255,17 @@ class CapabilityFactory:
             lambda: InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options),
         )
 
-    def create_memory_manager(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
-    ) -> MemoryManager:
-        """Return a `MemoryManager` over the knowledge base or store; ``options`` are its own.
+    def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
+        """Return a `MemoryManager` over the knowledge base or store.
 
         Searches by this factory's retrievers leave memories out.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
         """
         return self._kept("memory_manager", cache_key, options, lambda: self.parts.memory(options))
 
     def create_intent_recognizer(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        self, *, cache_key: Hashable = None, **options: Any
     ) -> IntentRecognizer:
-        """Return an `IntentRecognizer` by rules, and by embedding and LLM where there are any.
-
-        Raises:
-            ConfigurationError: The key is taken by other options.
-        """
+        """Return an `IntentRecognizer` by rules, and by embedding and LLM where there are any."""
         steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
         return self._kept(
             "intent_recognizer", cache_key, options, lambda: IntentRecognizer(**steps)
@@ -408,12 +358,6 @@ class CapabilityFactory:
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
-
-
-def _graphs(graph: Graph | PassageGraphs | None) -> PassageGraphs | None:
-    if graph is None or isinstance(graph, PassageGraphs):
-        return graph
-    return PassageGraphs(graph)
 
 
 def _chosen(

@@ -29,7 +29,7 @@ from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.spec import Builder, BuildError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 
@@ -116,10 +116,7 @@ mean 'hybrid'?
             each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
             for each in _BUILT_IN
         }
-        self._presets = {
-            each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
-            for each in graph_retrievers.PRESET_DEFINITIONS
-        }
+        self._presets = graph_retrievers.preset_definitions()
         self._installed: dict[str, EntryPoint] | None = None
 
     def bind(
@@ -153,12 +150,8 @@ mean 'hybrid'?
         """
         if kb is not None:
             of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
-        own = None if kb is None else kb.graph
-        chosen = own if graph is None else graph
-        if chosen is None or isinstance(chosen, PassageGraphs):
-            graphs = chosen
-        else:
-            graphs = PassageGraphs(chosen)
+        chosen = kb.graph if graph is None and kb is not None else graph
+        graphs = None if chosen is None else as_passage_graphs(chosen)
         self._parts = RegistryParts(
             make=self._make,
             kb=kb,

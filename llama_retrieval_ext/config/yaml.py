@@ -17,10 +17,9 @@ references (``&``, ``*``) are refused.
 """
 
 import re
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -38,6 +37,7 @@ from llama_retrieval_ext.config.models import (
     json_schema,
     problems,
 )
+from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
 from llama_retrieval_ext.errors import (
     ConfigFileError,
@@ -52,25 +52,6 @@ _PIPELINE: Final = "pipeline"
 _FIELDS: Final = ("version", _PIPELINE)
 _SECRET: Final = re.compile(r"(?i)(^|_)(api_?key|token|secret|password|passwd|credentials?)($|_)")
 _TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
-
-
-class Vocabulary(Protocol):
-    """What files may name: a `Registry`."""
-
-    @property
-    @abstractmethod
-    def definitions(self) -> Definitions:
-        """What ``type`` may be."""
-
-    @property
-    @abstractmethod
-    def live(self) -> Mapping[str, object]:
-        """What ``ref`` may be."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> object:
-        """What was bound."""
 
 
 class ConfigText(NamedTuple):
@@ -117,37 +98,38 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
     return text
 
 
-def from_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> Any:  # noqa: ANN401 - a part
+def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa: ANN401 - a part
     """Return what a YAML text describes.
 
     Args:
         text: YAML, as `to_yaml` writes it.
-        vocabulary: A `Registry`.
+        registry: What the text may name.
         file: What it is called in messages.
 
     Raises:
         ConfigFileError: It cannot be used; each problem has its line and field.
     """
     read = read_yaml(text, file=file)
-    _raise(validation(read, vocabulary), read, file)
-    builder = Builder(vocabulary.definitions, vocabulary.live, vocabulary.parts)
+    if mistakes := validation(read, registry):
+        raise _file_error(mistakes, read, file)
+    builder = Builder(registry.definitions, registry.live, registry.parts)
     try:
         return builder.value(read.data[_PIPELINE], (_PIPELINE,))
     except BuildError as error:
         raise _file_error([_built(error)], read, file) from error.cause
 
 
-def load_pipeline(path: str | FilePath, vocabulary: Vocabulary) -> BaseRetriever:
+def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
     """Return the retriever that a file describes.
 
     Args:
         path: A YAML file.
-        vocabulary: A `Registry`.
+        registry: What the text may name.
 
     Raises:
         ConfigFileError: The file cannot be read or used, or describes no retriever.
     """
-    part = from_yaml(read_file(path), vocabulary, file=str(path))
+    part = from_yaml(read_file(path), registry, file=str(path))
     if not isinstance(part, BaseRetriever):
         raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {part!r}"])
     return part
@@ -162,12 +144,12 @@ def read_file(path: str | FilePath) -> str:
         raise ConfigFileError(str(path), [f"line 1: it cannot be read: {error}"]) from error
 
 
-def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
+def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:
     """Return what is wrong with a YAML text, without opening or making anything that it names.
 
     Args:
         text: YAML.
-        vocabulary: A `Registry`.
+        registry: What the text may name.
         file: What it is called in messages.
 
     Returns:
@@ -177,12 +159,12 @@ def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[
         read = read_yaml(text, file=file)
     except ConfigFileError as error:
         return list(error.problems)
-    return [_line(each, read) for each in _in_order(validation(read, vocabulary), read)]
+    return _lines(validation(read, registry), read)
 
 
-def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
+def pipeline_schema(registry: Registry) -> dict[str, object]:
     """Return the JSON Schema of configuration files, for editors."""
-    known = vocabulary.definitions
+    known = registry.definitions
     schema = json_schema(known, list(known))
     definitions = schema.pop("$defs")
     return {
@@ -206,12 +188,12 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
     return read._replace(data=data)
 
 
-def validation(read: ConfigText, vocabulary: Vocabulary) -> list[Problem]:
+def validation(read: ConfigText, registry: Registry) -> list[Problem]:
     """Return what is wrong with a document."""
     mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
     if mistakes:
         return mistakes
-    known = vocabulary.definitions
+    known = registry.definitions
     mistakes = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
     return mistakes or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
 
@@ -312,17 +294,14 @@ def _built(error: BuildError) -> Problem:
     return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
-def _raise(mistakes: list[Problem], read: ConfigText, file: str) -> None:
-    if mistakes:
-        raise _file_error(mistakes, read, file)
-
-
 def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, [_line(each, read) for each in _in_order(mistakes, read)])
+    return ConfigFileError(file, _lines(mistakes, read))
 
 
-def _in_order(mistakes: list[Problem], read: ConfigText) -> list[Problem]:
-    return sorted(mistakes, key=lambda each: _position(each, read))
+def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
+    """The problems in words, in the order of the text."""
+    ordered = sorted(mistakes, key=lambda each: _position(each, read))
+    return [_line(each, read) for each in ordered]
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:

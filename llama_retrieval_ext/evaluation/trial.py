@@ -1,6 +1,7 @@
 """Tries settings of a pipeline on saved rankings of its legs, and chooses what labels carry."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.evaluation.answers import Answer
@@ -109,6 +111,7 @@ class Trial:
         self.pipeline, self.judgements, self.measure = pipeline, judgements, measure
         self.answers: dict[str, dict[str, Answer]] = {}
         self._known: dict[str, Values] = {}
+        self._bar = tqdm(total=0, unit="setting", disable=True)
         self.sweep: list[dict[str, object]] = []
 
     def collect(self, folder: str | Path | None, *, progress: bool) -> None:
@@ -126,6 +129,12 @@ class Trial:
                 )
             self.answers[name] = {answer.query_id: answer for answer in answers}
 
+    @contextmanager
+    def progress(self, *, shown: bool) -> Generator[None]:
+        """Show a progress bar of the settings that are measured within the block."""
+        with tqdm(total=1, unit="setting", disable=not shown) as self._bar:
+            yield
+
     def values(self, setting: Setting) -> Values:
         """The measure of a setting, one number a question."""
         key = repr(setting)
@@ -134,6 +143,7 @@ class Trial:
             measured = measure_queries([self.measure], self.judgements.relevant, run)
             self._known[key] = np.array(list(measured[self.measure].values()))
             self.sweep.append(self._row(setting, self._known[key]))
+            self._bar.update()
         return self._known[key]
 
     def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
@@ -178,6 +188,7 @@ class Trial:
     def _choose_one(
         self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
     ) -> tuple[Setting, Choice]:
+        self._bar.total += sum(repr(each) not in self._known for each in settings)
         base = self.values(current)[rows]
         gains = [(self.values(each)[rows] - base).tolist() for each in settings]
         bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]

@@ -128,7 +128,7 @@ def tune(
         measure: A name of `ir-measures`.
         folder: Where the rankings of the legs are kept, as for `Experiment`.
         seed: Of the division into five parts for cross-validation.
-        progress: Whether to show a progress bar.
+        progress: Whether to show progress bars: of the answers of the legs, then of the settings.
 
     Raises:
         ConfigurationError: The pipeline has nothing to tune, or the measure is none.
@@ -150,7 +150,8 @@ def tune(
         return replace(unchanged, verdict=_too_few(len(judged)))
     trial = Trial(pipeline, judged, name)
     trial.collect(folder, progress=progress)
-    return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
+    with trial.progress(shown=progress):
+        return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
 
 
 def _too_few(count: int) -> str:

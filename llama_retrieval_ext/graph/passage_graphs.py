@@ -115,3 +115,8 @@ class PassageGraphs:
             self._kept.move_to_end(scope)
             while sum(each.graph.size_bytes for each in self._kept.values()) > self.max_bytes:
                 self._kept.popitem(last=False)
+
+
+def as_passage_graphs(graph: Graph | PassageGraphs) -> PassageGraphs:
+    """Return the graph with its links between passages."""
+    return graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)

@@ -24,7 +24,7 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
 from llama_retrieval_ext.graph.link_evidence import source_of_edge
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -145,7 +145,7 @@ class GraphRetriever(Retriever):
         own_model = source.embed_model or _model_of(seed, source.backend)
         self.embed_model = own_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
-        self.graphs = graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
+        self.graphs = as_passage_graphs(graph)
         self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
         if self.linker is None and seed is None:
             self.linker = EntityLinker(self.graphs.backend)

@@ -71,8 +71,8 @@ class KnowledgeService(ScopedService):
         ner: Finds names in queries and passages; None for words in capitals and titles in Chinese
             quotation marks.
         date_field: The metadata field with the date of a document, in ISO form.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -138,7 +138,6 @@ class KnowledgeService(ScopedService):
         Raises:
             GenerationError: The model fails, is late, or says nothing.
             DeadlineExceededError: The time ran out.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         rag, own = self.rag_generator, self._within(scope)
         return called(rag.generate, rag.agenerate, question, scope=own)
@@ -161,7 +160,6 @@ class KnowledgeService(ScopedService):
         Raises:
             GenerationError: The model gave no usable answer at all.
             DeadlineExceededError: The time ran out.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         query = self._query(topic, scope)
         return within("insights", self._insights(query, top_k), query.timeout_s)
@@ -186,7 +184,6 @@ class KnowledgeService(ScopedService):
 
         Raises:
             ConfigurationError: A number is below 1.
-            ScopeRequiredError: A scope is required, and there is none.
             MissingDependencyError: There is a graph, and the extra ``graph`` is not installed.
         """
         query = self._query(subject, scope)
@@ -217,7 +214,6 @@ class KnowledgeService(ScopedService):
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         query = self._query(topic, scope)
         during = _Range(_moment(start, time.min), _moment(end, time.max))

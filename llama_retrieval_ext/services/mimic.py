@@ -28,8 +28,8 @@ class MimicService(ScopedService):
 
     Args:
         style_generator: Writes; it needs a retriever for the history.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -78,7 +78,6 @@ class MimicService(ScopedService):
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.
-            ScopeRequiredError: A scope is required, and there is none.
             ConfigurationError: ``use_history=False`` with a choice from the history, or True with a
                 style generator that has no retriever; or the model takes no temperature.
         """

@@ -41,8 +41,8 @@ class ReportService(ScopedService):
         analyzer: Finds what they say; its metrics are the sections of a report.
         rag_generator: Writes the overview.
         timezone: Of days: where a report begins and ends.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -81,11 +81,7 @@ class ReportService(ScopedService):
     def of(
         cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
     ) -> Self:
-        """Return the service over a factory's parts.
-
-        Raises:
-            ConfigurationError: A part is missing.
-        """
+        """Return the service over a factory's parts; `ConfigurationError` if one is missing."""
         return cls(
             factory.create_memory_manager(),
             factory.create_data_analyzer(),
@@ -114,7 +110,6 @@ class ReportService(ScopedService):
 
         Raises:
             ConfigurationError: ``user_id`` or ``text`` is empty, or the time has no zone.
-            ScopeRequiredError: A scope is required, and there is none.
             IngestionError: It could not be stored.
         """
         by_metadata({USER_KEY: user_id})  # checks it
@@ -154,7 +149,6 @@ class ReportService(ScopedService):
         Raises:
             GenerationError: The model gave no usable analysis.
             DeadlineExceededError: ``timeout_s`` ran out.
-            ScopeRequiredError: A scope is required, and there is none.
             ConfigurationError: A date is no date, the time ends before it begins, or ``user_id`` or
                 ``style`` is empty.
         """

@@ -65,8 +65,8 @@ class SearchService(ScopedService):
     Args:
         retriever: Finds passages; ours or any LlamaIndex retriever.
         documents: Has the whole documents: the knowledge base that the retriever searches.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -127,7 +127,6 @@ class SearchService(ScopedService):
 
         Raises:
             ConfigurationError: ``top_k`` is below 1.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         bound = Query.of(query).but(filters=filters, scope=self._within(scope))
         best = yield from self._best(bound, check_top_k(top_k))
