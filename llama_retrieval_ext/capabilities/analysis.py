@@ -243,25 +243,18 @@ class DataAnalyzer(BaseSynthesizer):
             query, nodes, additional_source_nodes, documents=nodes, **response_kwargs
         )
 
+    @blocking
     def get_response(
         self,
         query_str: str,
         text_chunks: Sequence[str],
         documents: PassagesLike | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
-    ) -> Analysis:
+    ) -> Plan[Analysis]:
         """LlamaIndex's hook."""
-        return self.analyze(documents or list(text_chunks), focus=query_str)
+        return self._plan(self._query(query_str), documents or list(text_chunks), None)
 
-    async def aget_response(
-        self,
-        query_str: str,
-        text_chunks: Sequence[str],
-        documents: PassagesLike | None = None,
-        **_: Any,  # noqa: ANN401 - LlamaIndex's
-    ) -> Analysis:
-        """LlamaIndex's hook."""
-        return await self.aanalyze(documents or list(text_chunks), focus=query_str)
+    aget_response = asynchronous(get_response)  # type: ignore[arg-type]  # its self is this class
 
     def _get_prompts(self) -> dict[str, Any]:
         return {"prompt": PromptTemplate(self._template)}

@@ -85,20 +85,17 @@ class CapabilityParts:
 
     def _check_preset(self, preset: str, *, use_graph: bool) -> None:
         there = f"there is {', '.join(self.present) or 'nothing'}"
-        missing = [name for name in ("vector_store", "embed_model") if name not in self.present]
-        if use_graph and preset == _ADVANCED and self.graphs is None:
-            missing.append("graph_store")
-        if use_graph and preset not in _WITH_GRAPH:
-            missing += [] if self.graphs else ["graph_store"]
-            if not missing:
-                raise ConfigurationError(
-                    f"the preset {preset!r} does not use the graph; use_graph=True is for "
-                    f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
-                )
+        graph = ["graph_store"] if use_graph and preset != "auto" else []
+        missing = [n for n in ("vector_store", "embed_model", *graph) if n not in self.present]
         if missing:
             raise ConfigurationError(
                 f"the preset {preset!r} needs {' and '.join(missing)}; {there}. The presets are "
                 f"{', '.join(map(repr, PRESETS))}"
+            )
+        if use_graph and preset not in _WITH_GRAPH:
+            raise ConfigurationError(
+                f"the preset {preset!r} does not use the graph; use_graph=True is for "
+                f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
             )
 
     def best_retriever(self) -> RetrievalPipeline:
