@@ -1,4 +1,4 @@
-"""`DataAnalyzer`: what documents say about given metrics, with the evidence."""
+"""`DataAnalyzer`: findings of documents about metrics, with their evidence."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Unpack
@@ -76,10 +76,10 @@ _HISTORY: Final = 5
 
 
 class Finding(BaseModel):
-    """Something that documents say about a metric.
+    """A statement of documents about a metric.
 
     Attributes:
-        text: What they say.
+        text: The statement.
         sources: Ids of the documents.
     """
 
@@ -88,14 +88,14 @@ class Finding(BaseModel):
 
 
 class Analysis(BaseModel):
-    """What an analysis found.
+    """The result of an analysis.
 
     Attributes:
         metrics: The findings by metric; an empty list where the documents say nothing.
         summary: In a few sentences.
         comparison: How it compares with earlier material; empty where none was retrieved.
         history: Ids of that material.
-        degraded: What is missing, and why.
+        degraded: Missing parts, and why.
     """
 
     metrics: dict[str, list[Finding]]
@@ -120,8 +120,8 @@ class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 
     Documents are read in as many prompts as the model's context window takes; the findings are
-    merged until they fit into one. Each names the documents that it is from; what names none is
-    left out. A prompt that fails is left out as well, and ``degraded`` says which documents it had.
+    merged until they fit into one. Each names its documents; a finding without any is dropped. If a
+    prompt fails, its documents are skipped and ``degraded`` names them.
 
     Args:
         retriever: Finds earlier material to compare with; None for no comparison.
@@ -180,8 +180,8 @@ class DataAnalyzer(BaseSynthesizer):
         Args:
             documents: Texts, nodes or hits; findings name them by their node ids.
             metrics: What to look for; None for the analyser's own.
-            focus: What else the model should heed.
-            scope: Whose earlier material is compared with.
+            focus: A further instruction for the model.
+            scope: The scope of the earlier material.
             filters: Conditions on its metadata.
             timeout_s: Seconds for everything.
 

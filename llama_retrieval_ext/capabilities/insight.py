@@ -73,7 +73,7 @@ class InsightReport(BaseModel):
 
     Attributes:
         insights: The insights.
-        degraded: What is missing, and why.
+        degraded: Missing parts, and why.
     """
 
     insights: list[Insight]
@@ -94,8 +94,8 @@ class _Insights(BaseModel):
 class InsightGenerator(BasePydanticProgram[InsightReport]):
     """Insights from records, with the ids of their evidence; a LlamaIndex pydantic program.
 
-    Insights without evidence are left out. Records that do not fit into one prompt are read in
-    several, and what was found in each is merged.
+    Insights without evidence are dropped. Records that do not fit into one prompt are read in
+    several, and the insights of all are merged.
 
     Args:
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
@@ -140,7 +140,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 
     @property
     def output_cls(self) -> type[InsightReport]:
-        """What it returns."""
+        """The class of the result."""
         return InsightReport
 
     @blocking
@@ -150,9 +150,9 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         """Return insights from structured input.
 
         Args:
-            data: An `Analysis`, whose findings' documents are the evidence; a mapping, whose keys
-                are; or a list of mappings with an ``id``, texts, nodes or hits.
-            focus: What the insights should be about.
+            data: An `Analysis`, with the documents of its findings as evidence; a mapping, with its
+                keys as evidence; or a list of mappings with an ``id``, texts, nodes or hits.
+            focus: The topic of the insights.
             timeout_s: Seconds for everything.
 
         Raises:

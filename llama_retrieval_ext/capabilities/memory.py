@@ -1,4 +1,4 @@
-"""`MemoryManager`: what a user said and did, stored and recalled over a knowledge base."""
+"""`MemoryManager`: stores and recalls a user's memories over a knowledge base."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -88,14 +88,14 @@ class Fading:
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
-    Whatever a language model does or fails to do, memories are stored as they came; the model only
-    helps to merge them, and what it does not merge stays.
+    Memories are stored unchanged, whether a language model works or fails: the model only merges
+    them, and memories that it does not merge stay.
 
     Args:
         storage: A knowledge base; or a vector store or its URL, with ``embed_model``.
         embed_model: The model of a vector store; a knowledge base has its own.
-        llm: Merges memories in `consolidate`; None to merge only those of the same words.
-        scope: Whose memories; a call can narrow it. None where each call says.
+        llm: Merges memories in `consolidate`; None to merge only memories with the same words.
+        scope: The scope of every call; a call can narrow it. None if each call passes its own.
         fading: How memories lose strength.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
@@ -146,12 +146,12 @@ class MemoryManager:
         """Store a memory; it is durable when this returns.
 
         Args:
-            text: What to remember.
+            text: The text of the memory.
             memory_type: What kind, such as ``episodic`` or ``semantic``.
             timestamp: When it was, with a time zone; None for now.
-            importance: In [0, 1]; what is more important fades more slowly.
-            metadata: What else is known; can be filtered by.
-            scope: Whose it is; narrows the manager's.
+            importance: In [0, 1]; a more important memory fades more slowly.
+            metadata: Further facts; filters can refer to them.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.
@@ -189,7 +189,7 @@ class MemoryManager:
             top_k: How many, at least 1.
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata.
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1.
@@ -223,7 +223,7 @@ class MemoryManager:
             end_time: Until then, inclusive, with a time zone; None for any.
             filters: Conditions on metadata.
             memory_type: Only of this type; None for any.
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: A time has no time zone, or the range ends before it begins.
@@ -281,7 +281,7 @@ class MemoryManager:
         Args:
             similarity: The cosine from which memories are merged, in (0, 1].
             memory_type: Only of this type; None for each.
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
 
         Returns:
             The new memories, those that they replace, and what the model failed to merge.
@@ -307,10 +307,10 @@ class MemoryManager:
         name: str = "memories",
         priority: int = 1,
     ) -> "MemoryBlock":
-        """Return a LlamaIndex memory block: it stores what is said, and recalls what fits.
+        """Return a LlamaIndex memory block that stores messages and recalls what fits the chat.
 
         Args:
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
             top_k: How many memories it recalls.
             name: Its name in the prompt.
             priority: LlamaIndex's; 0 is never truncated.

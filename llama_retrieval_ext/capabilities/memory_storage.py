@@ -1,4 +1,4 @@
-"""Memories as nodes: how they are written, and where they lie."""
+"""Memories as nodes of a knowledge base or a vector store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -37,22 +37,22 @@ MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Before any date; each memory has a time, so that this finds them all, and no document.
+# Before any date: each memory has a time and no document has one, so this finds all memories.
 _EARLIEST: Final = -(2**52)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Something to remember.
+    """A memory of a user.
 
     Attributes:
         id: Its id.
-        text: What to remember.
+        text: Its text.
         memory_type: What kind, such as ``episodic`` for what happened or ``semantic`` for facts.
         timestamp: When it was; aware, in UTC.
-        importance: How important it is, in [0, 1]; what is more important fades more slowly.
-        metadata: What else is known about it.
-        scope: Whose it is; None for nobody's.
+        importance: How important it is, in [0, 1]; a more important memory fades more slowly.
+        metadata: Further facts about it.
+        scope: The scope that owns it; None without one.
         merged: Ids of the memories that it replaces.
         score: How well it answers a query; None where there was none.
     """
@@ -174,10 +174,10 @@ def memory_filters(
 
 
 class MemoryStorage(ABC):
-    """Where memories lie.
+    """The place where memories are stored.
 
     Attributes:
-        backend: How its store is searched.
+        backend: Searches its store.
         embed_model: Makes its vectors.
     """
 

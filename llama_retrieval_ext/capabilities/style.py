@@ -53,17 +53,17 @@ Examples:
 Task: {query}
 
 Reply:"""
-# Examples with so many words in common show the same thing twice.
+# Examples with such a share of words in common are near duplicates.
 _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
 @dataclass
 class StyledText(Response):
-    """A text in somebody's style; a LlamaIndex ``Response``.
+    """A text in the style of examples; a LlamaIndex ``Response``.
 
     Attributes:
-        degraded: What is missing from the retrieval of examples.
+        degraded: Parts that the retrieval of examples lacks.
     """
 
     degraded: tuple[Degradation, ...] = ()
@@ -156,12 +156,12 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
 
         Args:
             prompt: The task: text, ``QueryBundle`` or `Query`.
-            style_references: The examples, texts, nodes or hits; None to retrieve them, as far as
-                there is a retriever.
+            style_references: The examples, texts, nodes or hits; None to retrieve them, if there
+                is a retriever.
             temperature: Of the model, for this text; None for its own.
-            scope: Whose examples.
+            scope: The scope of the examples.
             filters: Conditions on metadata of the examples, such as who wrote them.
-            timeout_s: Seconds for all.
+            timeout_s: Seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.

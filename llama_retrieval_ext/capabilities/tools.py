@@ -34,7 +34,7 @@ from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 
-# Who may see what is the application's affair, and memories are no documents.
+# Scopes belong to the application, and memories are no documents.
 _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
@@ -60,7 +60,7 @@ class _Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What the tool does; the model only fills in the arguments of `run`."""
+    """The search of the tool; the model only fills in the arguments of `run`."""
 
     retriever: Retriever
     scope: Scope | None
@@ -76,7 +76,7 @@ class _Search:
         self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
     ) -> Plan[str]:
         try:
-            # From agents they come parsed, or as plain JSON that nobody has checked.
+            # Agents pass parsed arguments, or plain JSON without validation.
             arguments = _Arguments.model_validate(
                 {"query": query, "filters": filters, "top_k": top_k}
             )
@@ -128,9 +128,9 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     evaluated is answered with what is wrong, so that the model can try again.
 
     Args:
-        retriever: What is searched.
+        retriever: Searches.
         name: Name of the tool.
-        description: What the model finds there.
+        description: For the model: the content that can be found.
         scope: The scope of every search; narrows the retriever's own.
         filters: Conditions of every search.
         top_k: How many passages, when the model does not say; None for the retriever's own number.
@@ -141,7 +141,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
 
     Raises:
         ConfigurationError: An argument is out of range.
-        ScopeRequiredError: What is searched requires a scope.
+        ScopeRequiredError: The retriever requires a scope.
 
     Examples:
         >>> from llama_retrieval_ext.testing import FixedRetriever

@@ -1,4 +1,4 @@
-"""What `bm25` and `llama_bm25` of the registry need: min-max scores, and BM25 kept in memory."""
+"""Min-max scores and BM25 in memory, for `bm25` and `llama_bm25` of the registry."""
 
 import time
 from collections import OrderedDict
@@ -69,8 +69,8 @@ class _Kept:
 class KeptBM25Retriever(Retriever):
     """BM25 over the nodes that a scope sees, in memory; read again when they are too old.
 
-    How rare a term is counts within the scope alone. Threads may share it: the first query of a
-    scope reads the nodes, and those that come meanwhile wait for it.
+    Term statistics are those of the scope. Threads may share it: the first query of a scope reads
+    the nodes, and concurrent ones wait for it.
 
     Args:
         kb: The knowledge base.

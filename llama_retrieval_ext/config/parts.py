@@ -1,4 +1,4 @@
-"""`RegistryParts`: what retrievers of the registry are made from."""
+"""`RegistryParts`: the objects that retrievers of the registry are made from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryParts:
-    """What was bound to a registry; a definition gets it as its first argument.
+    """The objects bound to a registry; the first argument of each definition.
 
     Attributes:
         make: Makes a retriever by its name and parameters, for those that have others inside.
@@ -91,7 +91,7 @@ class RegistryParts:
         return _needed(self.graph, f"{name!r} needs a graph: registry.bind(kb, graph=...)")
 
     def embed_model(self, config: EmbeddingConfig | None, name: str) -> BaseEmbedding:
-        """Return the embedding model for queries: the one that the knowledge base was made with.
+        """Return the embedding model for queries: that of the knowledge base.
 
         Raises:
             ModelMismatchError: The configuration names another.
@@ -119,7 +119,7 @@ class RegistryParts:
         """Return a reranker by name: ``rules``, ``llm``, ``embedding``, or a cross-encoder's name.
 
         Raises:
-            ConfigurationError: It cannot be had; the message says what it needs.
+            ConfigurationError: A part that it needs was not bound.
             MissingDependencyError: A cross-encoder needs ``sentence-transformers``.
         """
         if model is None or model == "rules":

@@ -1,4 +1,4 @@
-"""Retrievers by name, over what an application bound once.
+"""Retrievers by name, over the objects that an application bound once.
 
 The functions of this module work on one registry for the process; an application that needs several
 makes `Registry` objects.
@@ -91,7 +91,7 @@ class OperatorFactory:
 class Registry:
     """Retrievers by name, with typed parameters, over a knowledge base that is bound once.
 
-    Threads may share it. It holds no tenant: who asks comes with each query.
+    Threads may share it. It holds no tenant: each query carries its scope.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
@@ -129,9 +129,9 @@ mean 'hybrid'?
         docstore: BaseDocumentStore | None = None,
         objects: Mapping[str, object] | None = None,
     ) -> "Registry":
-        """Bind what retrievers are made from, in place of what was bound before.
+        """Bind the objects that retrievers are made from; replaces earlier ones.
 
-        Retrievers that were made keep what they have. Whoever opened something closes it.
+        Retrievers made before keep their parts. The caller closes what it opened.
 
         Args:
             kb: The knowledge base.
@@ -171,24 +171,24 @@ mean 'hybrid'?
 
     @property
     def definitions(self) -> Definitions:
-        """Everything that configurations name as ``type``."""
+        """Everything that configurations can name as ``type``."""
         for name in self._entry_points():
-            with suppress(ConfigurationError):  # it is told to whoever names it
+            with suppress(ConfigurationError):  # raised for a configuration that names it
                 self._definition(name)
         return {**class_definitions(), **self._presets, **self._retrievers}
 
     @property
     def parts(self) -> RegistryParts:
-        """What was bound."""
+        """The bound objects."""
         return self._parts
 
     @property
     def live(self) -> Mapping[str, object]:
-        """What configurations name as ``ref``."""
+        """The objects that configurations name as ``ref``."""
         return self._parts.live
 
     def get(self, group: Group, name: str) -> OperatorFactory:
-        """Return what makes operators of a name.
+        """Return the factory of operators of a name.
 
         Args:
             group: ``retriever``, or ``preset``.
@@ -257,7 +257,7 @@ mean 'hybrid'?
         return register
 
     def close(self) -> None:
-        """Close what was opened for retrievers; what was bound stays open."""
+        """Close the stores that were opened for retrievers; bound objects stay open."""
         self._parts.close()
 
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:

@@ -73,7 +73,7 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
 
     Args:
         part: A stage or retriever.
-        live: Objects that are no data, such as stores and models, by the names that stand for them.
+        live: Objects that are no data, such as stores and models, by their names in the text.
 
     Raises:
         ConfigurationError: It contains an object that is neither data nor among ``live``.
@@ -99,12 +99,12 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
 
 
 def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa: ANN401 - a part
-    """Return what a YAML text describes.
+    """Return the part that a YAML text describes.
 
     Args:
         text: YAML, as `to_yaml` writes it.
         registry: What the text may name.
-        file: What it is called in messages.
+        file: Its name in messages.
 
     Raises:
         ConfigFileError: It cannot be used; each problem has its line and field.
@@ -145,12 +145,12 @@ def read_file(path: str | FilePath) -> str:
 
 
 def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:
-    """Return what is wrong with a YAML text, without opening or making anything that it names.
+    """Return the problems of a YAML text, without opening or making anything that it names.
 
     Args:
         text: YAML.
         registry: What the text may name.
-        file: What it is called in messages.
+        file: Its name in messages.
 
     Returns:
         A line of text each, with line, column and field; empty if the file can be used.
@@ -189,7 +189,7 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
 
 
 def validation(read: ConfigText, registry: Registry) -> list[Problem]:
-    """Return what is wrong with a document."""
+    """Return the problems of a document."""
     mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
     if mistakes:
         return mistakes
@@ -258,7 +258,7 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
 
 
 def _secrets(data: object, path: Path) -> Iterator[Problem]:
-    """Secrets that are written out; their values are not repeated."""
+    """Yield secrets in plain text; messages do not repeat their values."""
     for child_path, value in inside(data, path):
         name = child_path[-1]
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
@@ -268,7 +268,7 @@ def _secrets(data: object, path: Path) -> Iterator[Problem]:
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
-    """What constructors say of parts that are nothing but data."""
+    """Yield the errors of constructors of parts that are data alone."""
     if is_node(data) and _is_pure(data, known):
         try:
             Builder(known, {}, None).value(data, path)
@@ -305,7 +305,7 @@ def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
-    """Line and column of a problem; of what a path has too much, those of what is around it."""
+    """Line and column of a problem; for an unknown path, those of its nearest parent."""
     places, path = read.keys if problem.at_key else read.places, problem.path
     while path and path not in places and path not in read.places:
         path = path[:-1]

@@ -48,7 +48,7 @@ SIGNIFICANT: Final = 0.05
 
 
 class Experiment:
-    """Retrievers against judged questions: quality, latency, cost, and what is significant.
+    """Retrievers against judged questions: quality, latency, cost, and significance.
 
     A retriever object inside several pipelines of this package is called once per question. Its
     time and its calls of models then count for each pipeline: of rankings that were there already,
@@ -59,9 +59,9 @@ class Experiment:
         judgements: Questions with what answers them; all that `load_judgements` reads.
         measures: Names of `ir-measures`: ``nDCG@10``, ``R@100``, ``RR``, ``AP``, ``Success@5``.
         baseline: The retriever that the others are tested against; None for the first.
-        top_k: How many hits each retriever is asked for; None for its own number.
-        folder: Where answers are kept: a run that was killed goes on, and a retriever that is added
-            later is the only one that is asked. None keeps nothing.
+        top_k: How many hits of each retriever; None for its own number.
+        folder: Keeps the answers: a killed run continues, and only new retrievers are called later.
+            None keeps nothing.
 
     Raises:
         ConfigurationError: An argument is none, or the folder is another experiment's.
@@ -104,7 +104,7 @@ class Experiment:
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True) -> "Experiment":
-        """Ask all questions that have no answer yet, and measure.
+        """Answer all questions that have no answer yet, and measure.
 
         Args:
             progress: Whether to show a progress bar.

@@ -32,14 +32,14 @@ class Tunable(Protocol):
     """A pipeline whose settings can be tried on saved rankings.
 
     Attributes:
-        nodes: What it ranks beyond what its legs found, by id.
+        nodes: Nodes that it ranks beyond those of its legs, by id.
     """
 
     nodes: dict[str, BaseNode]
 
     @property
     def legs(self) -> "dict[str, Any]":  # Any: retrievers; a dict takes no others in its stead
-        """The retrievers that are asked, by name."""
+        """The retrievers, by name."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class Tunable(Protocol):
         ...
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last."""
+        """Yield each parameter with settings to try; is sent the chosen one; returns the last."""
         ...
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
@@ -62,7 +62,7 @@ class Tunable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen for one parameter, and why.
+    """The choice for one parameter, and why.
 
     Attributes:
         parameter: Its name.
@@ -115,7 +115,7 @@ class Trial:
         self.sweep: list[dict[str, object]] = []
 
     def collect(self, folder: str | Path | None, *, progress: bool) -> None:
-        """Ask the legs."""
+        """Collect the rankings of the legs."""
         legs, measures = self.pipeline.legs, [self.measure]
         experiment = Experiment(legs, self.judgements, measures=measures, folder=folder)
         experiment.run(progress=progress)

@@ -1,4 +1,4 @@
-"""What can be tuned of a pipeline with a fusion: its settings, and the pipeline with others."""
+"""The settings of a pipeline with a fusion, and the pipeline rebuilt with others."""
 
 import math
 from collections.abc import Generator, Mapping, Sequence
@@ -35,7 +35,7 @@ from llama_retrieval_ext.stages.selection import Top
 
 # By leg, its hits with scores, best first.
 Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
-# Yields a parameter with the settings that differ in it, and gets the one that was chosen.
+# Yields a parameter with the settings that differ in it; is sent the chosen one.
 Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
@@ -119,7 +119,7 @@ class FusedPipeline:
         retriever: The whole.
 
     Raises:
-        ConfigurationError: It is something else, or has parts that saved rankings cannot stand for.
+        ConfigurationError: It is of another type, or has parts that need more than saved rankings.
     """
 
     retriever: BaseRetriever
@@ -163,7 +163,7 @@ class FusedPipeline:
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last."""
+        """Yield each parameter with settings to try; is sent the chosen one; returns the last."""
         for parameter in ("fusion and weights", "depth", "MMR lambda"):
             settings = self.settings_of(parameter, current)
             if settings:

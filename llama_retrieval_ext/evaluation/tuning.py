@@ -31,7 +31,7 @@ _LIVE: Final = ("store", "embed_model", "graph", "llm", "docstore", "index")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning:
-    """What `tune` found.
+    """The result of `tune`.
 
     Attributes:
         retriever: The pipeline with the settings chosen; the same object where nothing changed.
@@ -74,7 +74,7 @@ class Tuning:
 
         Args:
             path: The file; None to write none.
-            live: Stores, models and other live objects, by the names that stand for them in the
+            live: Stores, models and other live objects, by their names in the
                 file; None for the names of the arguments that they were passed as.
 
         Raises:
@@ -112,7 +112,7 @@ def tune(
 ) -> Tuning:
     """Return a pipeline with the settings that labelled questions carry.
 
-    Each leg is asked once per question; fusion, weights, constant and scale, depth, and lambda of
+    Each leg is called once per question; fusion, weights, constant and scale, depth, and lambda of
     an `MMR` behind the fusion are then tried on what the legs found; of a `GraphRetriever` with a
     seed, the damping. Stages behind, such as rerankers, are left as they are and not measured.
 

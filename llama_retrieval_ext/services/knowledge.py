@@ -36,12 +36,12 @@ _PASSAGES_PER_EVENT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Something with a time.
+    """A passage or memory with its time.
 
     Attributes:
         timestamp: When; aware.
-        text: What.
-        node_id: The passage or memory that says so.
+        text: The text of the passage or memory.
+        node_id: Id of the passage or memory.
         source: ``document`` or ``memory``.
     """
 
@@ -66,7 +66,7 @@ class KnowledgeService(ScopedService):
         retriever: Finds passages; ours or any LlamaIndex retriever.
         rag_generator: Answers questions.
         insight_generator: Draws conclusions.
-        memory_manager: Has memories for timelines; None for documents only.
+        memory_manager: Recalls memories for timelines; None for documents only.
         graph: Has entities, as `open_graph` gives it; None for those that passages name.
         ner: Finds names in queries and passages; None for words in capitals and titles in Chinese
             quotation marks.
@@ -133,7 +133,7 @@ class KnowledgeService(ScopedService):
 
         Args:
             question: The question.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.
@@ -153,9 +153,9 @@ class KnowledgeService(ScopedService):
         No model is called where there is no passage.
 
         Args:
-            topic: What they are about.
+            topic: The topic.
             top_k: How many passages are read.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model gave no usable answer at all.
@@ -170,17 +170,17 @@ class KnowledgeService(ScopedService):
     def related_entities(
         self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
     ) -> Plan[list[RelatedEntity]]:
-        """Return what has to do with a subject, nearest first.
+        """Return the entities that are related to a subject, nearest first.
 
-        From the graph where it knows the subject; else the names in the ``top_k`` passages about
-        it, those in most passages first. Filters are for passages.
+        Read from the graph if it has the subject; else names in the ``top_k`` passages about it, most
+        frequent first. Filters apply to passages.
 
         Args:
             subject: An entity, or a question that names one.
             top_k: How many, at least 1.
             max_hops: Greatest distance in the graph; two entities that one passage names are two
                 hops apart.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: A number is below 1.
@@ -201,16 +201,16 @@ class KnowledgeService(ScopedService):
         top_k: int = 20,
         scope: Scope | None = None,
     ) -> Plan[list[TimelineEvent]]:
-        """Return what dated passages and memories say about a topic, oldest first.
+        """Return dated passages and memories about a topic, oldest first.
 
-        Passages without a date are left out; dates without a time zone are in UTC.
+        Passages without a date are skipped; dates without a time zone are in UTC.
 
         Args:
-            topic: What it is about.
+            topic: The topic.
             start: From this day or time on, inclusive; None for any.
             end: Until this day or time, inclusive; None for any.
             top_k: How many of the most relevant passages, and of the memories.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.

@@ -21,10 +21,10 @@ CONVERSATION_KEY: Final = "conversation_id"
 @checked_arguments
 @dataclass(frozen=True)
 class MimicService(ScopedService):
-    """Writes replies as a person would, from what the person has written.
+    """Writes replies in a person's style, from texts of that person.
 
-    What somebody has written are documents, with ``user_id`` and ``conversation_id`` in their
-    metadata where calls choose by these.
+    The person's texts are documents with ``user_id`` and ``conversation_id`` in their metadata, if
+    calls filter by these.
 
     Args:
         style_generator: Writes; it needs a retriever for the history.
@@ -69,12 +69,12 @@ class MimicService(ScopedService):
         """Return a reply.
 
         Args:
-            prompt: What to reply to; text, or a `Query` with filters and a time limit.
+            prompt: The text to reply to; text, or a `Query` with filters and a time limit.
             temperature: Of the model; None for its own.
-            use_history: Whether to imitate what was written before; False for the model's style.
-            user_id: Only what this person wrote.
-            conversation_id: Only what was written in this conversation.
-            scope: Whose history; narrows the service's.
+            use_history: Whether to imitate earlier texts; False for the model's own style.
+            user_id: Only texts of this person.
+            conversation_id: Only texts of this conversation.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.

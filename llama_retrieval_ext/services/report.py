@@ -33,14 +33,14 @@ class ReportService(ScopedService):
     """Writes weekly reports from work logs, which are memories of the type ``work_log``.
 
     The logs of the time are analysed, and an overview is written from the findings alone, with
-    citations that are checked. Where the analysis fails there is an error and no report. Where only
-    the overview fails, the summary of the analysis is in its place and ``degraded`` says so.
+    citations that are checked. If the analysis fails, the error is raised. If only the
+    overview fails, the report has the summary of the analysis instead and is marked degraded.
 
     Args:
-        memory_manager: Has the work logs.
-        analyzer: Finds what they say; its metrics are the sections of a report.
+        memory_manager: Stores the work logs.
+        analyzer: Analyses them; its metrics are the sections of a report.
         rag_generator: Writes the overview.
-        timezone: Of days: where a report begins and ends.
+        timezone: The time zone of the first and last day.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
 
@@ -100,13 +100,13 @@ class ReportService(ScopedService):
         timestamp: datetime | None = None,
         scope: Scope | None = None,
     ) -> Plan[Memory]:
-        """Store what somebody did; it is durable when this returns.
+        """Store a work log; it is durable when this returns.
 
         Args:
-            user_id: Who.
-            text: What.
+            user_id: The user.
+            text: The work that was done.
             timestamp: When, with a time zone; None for now.
-            scope: Whose it is; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``user_id`` or ``text`` is empty, or the time has no zone.
@@ -143,7 +143,7 @@ class ReportService(ScopedService):
             start_date: The first day; of a datetime, its day.
             end_date: The last day, inclusive.
             style: How the overview is written, such as ``professional``.
-            scope: Whose logs may be seen; narrows the service's.
+            scope: Narrows the service's scope.
             timeout_s: Seconds for everything.
 
         Raises:

@@ -27,7 +27,7 @@ _Document: TypeAlias = tuple[str, str | None, str | None]
 
 @runtime_checkable
 class Documents(Protocol):
-    """Anything that has the nodes of documents; a `KnowledgeBase` does."""
+    """A source of the nodes of documents, such as a `KnowledgeBase`."""
 
     def get(self, source_or_id: str, /, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of a document in a scope, in the order of its text."""
@@ -64,7 +64,7 @@ class SearchService(ScopedService):
 
     Args:
         retriever: Finds passages; ours or any LlamaIndex retriever.
-        documents: Has the whole documents: the knowledge base that the retriever searches.
+        documents: The knowledge base that the retriever searches.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
 
@@ -117,13 +117,13 @@ class SearchService(ScopedService):
     ) -> Plan[list[DocumentResult]]:
         """Return the documents with the best passages, best first.
 
-        A document that is deleted meanwhile is left out.
+        A document that is deleted meanwhile is missing from the result.
 
         Args:
             query: Text, or a `Query` with a time limit.
             top_k: How many documents, at least 1.
             filters: Conditions on metadata, which the passage that is found must satisfy.
-            scope: Who is searching; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1.

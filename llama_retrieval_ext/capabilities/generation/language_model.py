@@ -1,4 +1,4 @@
-"""Calls a language model for a capability: within its token budget, in time, parsed strictly."""
+"""Calls a language model: within its token budget, within its time, parsed strictly."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from llama_retrieval_ext.llm.parsing import cleaned, unfenced
 
 M = TypeVar("M", bound=BaseModel)
 GENERATION_TIMEOUT_S: Final = 60.0
-# What chat formats add around a prompt.
+# Tokens that chat formats add around a prompt.
 _OVERHEAD: Final = 16
 _SHOWN: Final = 80
 _LONGEST_TAG: Final = 24
@@ -56,7 +56,7 @@ class LanguageModel:
 
     @property
     def tokens(self) -> Tokens:
-        """What counts its tokens."""
+        """Counts its tokens."""
         return Tokens(self.tokenize)
 
     def room(self, prompt: str) -> int:
@@ -248,7 +248,7 @@ def _completion(llm: LLM, prompt: str, options: dict[str, Any]) -> Call[str]:
 def _streamed(
     llm: LLM, prompt: str, options: dict[str, Any], report: Callable[[str], bool]
 ) -> Call[str]:
-    """The call that streams an answer, until it is whole or nobody reads it."""
+    """The call that streams an answer until it is complete or its reader has stopped."""
 
     def blocking() -> str:
         text = shown = ""

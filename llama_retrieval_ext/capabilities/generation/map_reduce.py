@@ -18,20 +18,20 @@ from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.streaming import Report
 
 M = TypeVar("M", bound=BaseModel)
-# How many prompts are out at the same time.
+# How many prompts run at the same time.
 _AT_ONCE: Final = 4
-# Smaller parts of an item are not worth a prompt.
+# Fewest tokens of a prompt for items.
 _LEAST_ROOM: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to read, or a finding from it.
+    """A text to read, or a finding from one.
 
     Attributes:
-        text: What it says.
-        sources: Ids of what it is from.
-        kind: What kind of finding it is; empty for something to read.
+        text: The text.
+        sources: Ids of its sources.
+        kind: The kind of finding; empty for a text to read.
         confidence: How sure the model is, in [0, 1].
         title: A short form of the text; may be empty.
     """
@@ -49,15 +49,15 @@ SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class MapReduce(Generic[M]):
-    """Findings from items: in as many prompts as it takes, then merged until one prompt holds all.
+    """Findings from items: read in several prompts, then merged until one prompt fits all.
 
-    A prompt that fails is left out, and the answer marked degraded; if merging fails, the findings
-    stay as they are.
+    If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
+    the findings stay as they are.
 
     Args:
         model: Reads the items.
         name: Name in traces and errors.
-        output_cls: What the model answers.
+        output_cls: Class of the model's answer.
         prompt: The prompt for numbered items; its second argument says whether they are findings
             that have to be merged.
         findings: The findings in an answer.

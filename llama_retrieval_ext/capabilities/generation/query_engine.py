@@ -1,4 +1,4 @@
-"""The base of capabilities that write a text from passages: a LlamaIndex query engine."""
+"""Base class of the capabilities that write a text from passages: a LlamaIndex query engine."""
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
@@ -44,11 +44,11 @@ class RequestOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a text is written for.
+    """The request for one text.
 
     Attributes:
         query: The question or task, with scope and filters.
-        passages: Passages of the caller, instead of retrieved ones; None to retrieve.
+        passages: The caller's passages; None to retrieve some.
         temperature: None for the model's own.
     """
 
@@ -58,7 +58,7 @@ class Request:
 
 
 class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
-    """A query engine that fills a prompt with passages and lets a model write.
+    """A query engine that fills a prompt with passages and calls a model.
 
     Attributes:
         streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
@@ -84,11 +84,11 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @abstractmethod
     def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
-        """The answer for a whole text; an empty one where no model was called."""
+        """The answer for a whole text; the text is empty if no model was called."""
 
     @abstractmethod
     def _partial(self, text: str, passages: Passages) -> R | None:
-        """The answer for an unfinished text; None where it cannot be shown yet."""
+        """The answer for an unfinished text; None if it cannot be shown yet."""
 
     def _needs_passages(self) -> bool:
         """Whether no model is called without passages."""
@@ -208,5 +208,5 @@ async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGener
 
 
 def _delta(text: str, shown: str) -> str:
-    """What is new; an answer that took something back is told anew, on its own line."""
+    """Return the new part; an answer that changed is repeated on a line of its own."""
     return text[len(shown) :] if text.startswith(shown) else f"\n{text}"
