@@ -4,12 +4,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import BaseNode
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import ExecutionError
@@ -18,7 +16,8 @@ from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.significance import randomisation_test, standard_error
-from llama_retrieval_ext.evaluation.tunable import Rankings, Setting, Steps
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
+from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int_]
@@ -28,36 +27,8 @@ _MARGIN: Final = 1.25
 _FOLDS: Final = 5
 
 
-class Tunable(Protocol):
-    """A pipeline whose settings can be tried on saved rankings.
-
-    Attributes:
-        nodes: Nodes that it ranks beyond those of its legs, by id.
-    """
-
-    nodes: dict[str, BaseNode]
-
-    @property
-    def legs(self) -> "dict[str, Any]":  # Any: retrievers; a dict takes no others in its stead
-        """The retrievers, by name."""
-        ...
-
-    @property
-    def default(self) -> Setting:
-        """The setting that the pipeline has."""
-        ...
-
-    def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; is sent the chosen one; returns the last."""
-        ...
-
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the ids of the nodes that the pipeline with a setting ranks first."""
-        ...
-
-    def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the pipeline with another setting."""
-        ...
+# A pipeline whose settings can be tried on saved rankings.
+Tunable: TypeAlias = FusedPipeline | SeededGraph
 
 
 @dataclass(frozen=True, slots=True)

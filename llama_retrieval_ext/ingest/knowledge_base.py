@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -417,12 +416,7 @@ class KnowledgeBase(Calibrated):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _delete(self, entries: Sequence[Entry]) -> int:

@@ -172,8 +172,8 @@ class KnowledgeService(ScopedService):
     ) -> Plan[list[RelatedEntity]]:
         """Return the entities that are related to a subject, nearest first.
 
-        Read from the graph if it has the subject; else names in the ``top_k`` passages about it, most
-        frequent first. Filters apply to passages.
+        Read from the graph if it has the subject; else names in the ``top_k`` passages about it,
+        most frequent first. Filters apply to passages.
 
         Args:
             subject: An entity, or a question that names one.
