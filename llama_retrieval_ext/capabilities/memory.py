@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -19,6 +19,7 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
     as_llm,
 )
 from llama_retrieval_ext.capabilities.generation.passages import Tokenize
+from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
     Memory,
@@ -40,9 +41,6 @@ from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import source_of
-
-if TYPE_CHECKING:
-    from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
 
 EPISODIC: Final = "episodic"
 _DAY_S: Final = 86_400.0
@@ -274,6 +272,7 @@ class MemoryManager:
     ) -> Plan[Consolidation]:
         """Merge memories of one type that say nearly the same.
 
+        The result has the new memories, those that they replace, and the failures of the model.
         A merged memory has the time of the newest and the importance of the most important. It is
         stored before the others are deleted: a crash between leaves both. Without a model, or where
         it fails, only memories of the same words are merged; the others stay.
@@ -282,9 +281,6 @@ class MemoryManager:
             similarity: The cosine from which memories are merged, in (0, 1].
             memory_type: Only of this type; None for each.
             scope: Narrows the manager's scope.
-
-        Returns:
-            The new memories, those that they replace, and what the model failed to merge.
 
         Raises:
             ConfigurationError: ``similarity`` is out of range.
@@ -306,7 +302,7 @@ class MemoryManager:
         top_k: int = 5,
         name: str = "memories",
         priority: int = 1,
-    ) -> "MemoryBlock":
+    ) -> MemoryBlock:
         """Return a LlamaIndex memory block that stores messages and recalls what fits the chat.
 
         Args:
@@ -315,10 +311,6 @@ class MemoryManager:
             name: Its name in the prompt.
             priority: LlamaIndex's; 0 is never truncated.
         """
-        from llama_retrieval_ext.capabilities.memory_block import (  # noqa: PLC0415 - a view
-            MemoryBlock,
-        )
-
         return MemoryBlock(
             manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
         )

@@ -1,17 +1,34 @@
 """`MemoryBlock`: a user's memories as a block of LlamaIndex's memory."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.utils import get_tokenizer
 
-from llama_retrieval_ext.capabilities.memory import MemoryManager
+from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.query import Scope
 
 # How many of the last messages form the query.
 _RECENT = 3
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """The methods of a `MemoryManager` that a block calls."""
+
+    async def aremember(
+        self, text: str, *, metadata: Mapping[str, Any] | None = None, scope: Scope | None = None
+    ) -> Memory:
+        """Store a memory."""
+        ...
+
+    async def aretrieve(
+        self, query: str, *, top_k: int = 5, scope: Scope | None = None
+    ) -> list[Memory]:
+        """Return the memories most similar to a query."""
+        ...
 
 
 class MemoryBlock(BaseMemoryBlock[str]):
@@ -36,7 +53,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
     """
 
     name: str = "memories"
-    manager: MemoryManager
+    manager: Remembering
     scope: Scope | None = None
     top_k: int = 5
 
