@@ -16,10 +16,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
-from llama_index_instrumentation import get_dispatcher
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
+from llama_retrieval_ext.execution.events import RetrievalDegradedEvent, emit
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -249,16 +248,13 @@ def in_answer() -> AbstractContextManager[Context]:
     return entered(Context()) if context is None else nullcontext(context)
 
 
-_dispatcher = get_dispatcher(__name__)
-
-
 def note_degraded(where: str, reason: BaseException | str) -> None:
     """Note that the current answer lacks a part."""
     text = reason if isinstance(reason, str) else describe(reason)
     context = current_context()
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
-    _dispatcher.event(RetrievalDegradedEvent(where=path, reason=text))
+    emit(lambda: RetrievalDegradedEvent(where=path, reason=text))
 
 
 def call(effect: Call[T]) -> Plan[T]:

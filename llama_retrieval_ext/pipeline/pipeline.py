@@ -217,28 +217,23 @@ class FusionRetriever(Retriever):
         }
         weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
 
-        def fused(answers: Answers) -> list[Hit]:
-            rankings = {
-                name: answer
-                for name, answer in zip(asks, answers, strict=True)
-                if answer is not None
-            }
+        def answered(answers: Answers) -> dict[str, list[NodeWithScore]]:
+            pairs = zip(asks, answers, strict=True)
+            return {name: answer for name, answer in pairs if answer is not None}
+
+        def fused(rankings: dict[str, list[NodeWithScore]]) -> list[Hit]:
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        tell = current_context().on_partial
+        report = current_context().on_partial
         answers = yield from ask(
             list(asks.values()),
             min_success=self.min_success,
-            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+            on_answer=None if report is None else lambda some: report(fused(answered(some))),
         )
         self._note(list(asks.values()), answers)
-        hits = fused(answers)
-        found = {
-            name: len(answer)
-            for name, answer in zip(asks, answers, strict=True)
-            if answer is not None
-        }
-        emit_fusion(self.name, self.fusion, found, weights, returned=len(hits))
+        rankings = answered(answers)
+        hits = fused(rankings)
+        emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:

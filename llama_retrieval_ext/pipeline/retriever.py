@@ -274,13 +274,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         Raises:
             ConfigurationError: It is neither text nor a ``QueryBundle``.
         """
-        Query.of(str_or_query_bundle)
+        _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """`retrieve` without blocking the event loop."""
-        Query.of(str_or_query_bundle)
+        _check_query(str_or_query_bundle)
         return await super().aretrieve(str_or_query_bundle)
 
     @without_span
@@ -395,3 +395,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
 
         return beside(other, self)
+
+
+def _check_query(query: QueryType) -> None:
+    text = query.query_str if isinstance(query, QueryBundle) else query
+    if not isinstance(text, str):
+        Query.of(query)  # which raises

@@ -205,7 +205,7 @@ class HybridRetriever(StoreRetriever):
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, query)
         hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
-        self._emit_fusion(fusion, rankings, len(hits))
+        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
         return hits
 
     def _depth(self, query: Query) -> int:
@@ -265,14 +265,9 @@ class HybridRetriever(StoreRetriever):
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        self._emit_fusion(self._fitting(rankings, query), rankings, len(best))
+        fusion = self._fitting(rankings, query)
+        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(best))
         return self._gated(best, query)
-
-    def _emit_fusion(
-        self, fusion: Fusion, rankings: Mapping[str, Sequence[object]], returned: int
-    ) -> None:
-        found = {name: len(ranking) for name, ranking in rankings.items()}
-        emit_fusion(self.name, fusion, found, self.weights, returned=returned)
 
     @property
     def _embeds(self) -> bool:
