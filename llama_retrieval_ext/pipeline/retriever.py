@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
-from llama_retrieval_ext.execution.context import OnPartial, current_context, recording
+from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
@@ -24,11 +24,10 @@ from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
-    asearched,
     end_retrieval,
-    retrieval_of,
-    search_of,
-    searched,
+    ranking,
+    search_apart,
+    search_plan,
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
@@ -153,12 +152,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, bound)
+        return run(search_plan(self, bound))
 
     @checked_call
     async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
         """`search` without blocking the event loop."""
-        return await asearched(self, Query.of(query).but(**options))
+        return await arun(search_plan(self, Query.of(query).but(**options)))
 
     @checked_call
     def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
@@ -170,12 +169,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             The result of `search`, which also has the account of each hit, says of any other node
             why it is not in the result, and can be compared with another explanation.
         """
-        return explanation_of(searched(self, Query.of(query).but(**options), verbose=True))
+        bound = Query.of(query).but(**options)
+        return explanation_of(run(search_plan(self, bound, verbose=True)))
 
     @checked_call
     async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`explain` without blocking the event loop."""
-        return explanation_of(await asearched(self, Query.of(query).but(**options), verbose=True))
+        bound = Query.of(query).but(**options)
+        return explanation_of(await arun(search_plan(self, bound, verbose=True)))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.
@@ -185,14 +186,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         reports any.
         """
         bound = Query.of(query)
-        return stream(lambda report: searched(self, bound, on_partial=self._partial(report, bound)))
+        return stream(lambda report: run(self._reported(bound, report)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         bound = Query.of(query)
-        return astream(
-            lambda report: asearched(self, bound, on_partial=self._partial(report, bound))
-        )
+        return astream(lambda report: arun(self._reported(bound, report)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -214,13 +213,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             Exception: The error of the first query that failed, once those beside it are done; its
                 notes name the query. Queries after these do not run.
         """
-        return run(answers(self, queries, retrieval_of, at_once=at_once))
+        return run(answers(self, queries, ranking, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
         """`retrieve_many` without blocking the event loop."""
-        return await arun(answers(self, queries, retrieval_of, at_once=at_once))
+        return await arun(answers(self, queries, ranking, at_once=at_once))
 
     def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
         """The results of several queries, in their order, as `retrieve_many` gets their hits.
@@ -237,13 +236,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
                 the list is no query.
         """
-        return run(answers(self, queries, search_of, at_once=at_once))
+        return run(answers(self, queries, search_apart, at_once=at_once))
 
     async def asearch_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[SearchResult]:
         """`search_many` without blocking the event loop."""
-        return await arun(answers(self, queries, search_of, at_once=at_once))
+        return await arun(answers(self, queries, search_apart, at_once=at_once))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.
@@ -299,9 +298,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             end_retrieval(query_bundle, error)
             raise
 
-    def _partial(self, report: Callable[[SearchResult], None], query: Query) -> OnPartial:
+    def _reported(
+        self, query: Query, report: Callable[[SearchResult], None]
+    ) -> Plan[SearchResult]:
         top_k = query.top_k or self.top_k
-        return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
+
+        def on_partial(hits: list[Hit]) -> None:
+            report(SearchResult(hits[:top_k], query=query.query_str))
+
+        return search_plan(self, query, on_partial=on_partial)
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))

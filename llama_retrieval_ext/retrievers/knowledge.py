@@ -14,13 +14,14 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.searching import asearched, searched
+from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
@@ -224,7 +225,7 @@ class KnowledgeRetriever(Retriever):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
-        return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
+        return KnowledgeResponse.of(run(search_plan(self, bound)), self._query_context(bound))
 
     @checked_call
     async def asearch(  # pyright: ignore[reportIncompatibleMethodOverride] - has options of its own
@@ -241,7 +242,8 @@ class KnowledgeRetriever(Retriever):
             chapter, engineering_type, processes, options.get("context")
         )
         bound = Query.of(query).but(**options)
-        return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
+        result = await arun(search_plan(self, bound))
+        return KnowledgeResponse.of(result, self._query_context(bound))
 
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
