@@ -298,9 +298,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             end_retrieval(query_bundle, error)
             raise
 
-    def _reported(
-        self, query: Query, report: Callable[[SearchResult], None]
-    ) -> Plan[SearchResult]:
+    def _reported(self, query: Query, report: Callable[[SearchResult], None]) -> Plan[SearchResult]:
         top_k = query.top_k or self.top_k
 
         def on_partial(hits: list[Hit]) -> None:
@@ -386,23 +384,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             child.embedding = None
         return child
 
-    def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Pipeline":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
-
-    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(self, other)
-
-    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(other, self)
+        def __rshift__(
+            self, other: "Refine | BaseNodePostprocessor | RefineFunction"
+        ) -> "Pipeline": ...
+        def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
+        def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
 
 
-def _check_query(query: QueryType) -> None:
+def _check_query(query: object) -> None:
     text = query.query_str if isinstance(query, QueryBundle) else query
     if not isinstance(text, str):
-        Query.of(query)  # which raises
+        Query.of(query)  # type: ignore[arg-type]  # which raises

@@ -72,9 +72,10 @@ class FallbackRetriever(Retriever):
         longest: list[NodeWithScore] | None = None
         chosen = ""
         for leg in self.legs:
-            # The last one must answer if no other did: then there is nothing to fall back on.
+            # The last one must answer if no other did.
             must = int(leg is self.legs[-1] and longest is None)
-            (answer,) = yield from ask([Ask(leg, child)], min_success=must)
+            rankings = yield from ask({leg.name: Ask(leg, child)}, min_success=must)
+            answer = rankings.get(leg.name)
             if answer is not None and (longest is None or len(answer) > len(longest)):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:

@@ -1,10 +1,9 @@
 """Vector and keyword search of one store, fused."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
@@ -17,7 +16,7 @@ from llama_retrieval_ext.execution.context import (
     step,
 )
 from llama_retrieval_ext.execution.events import emit_fusion
-from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, Rankings, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
@@ -47,8 +46,6 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.stores.search import search_hybrid
-
-Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
 
 # How many hits each leg is asked for; the literature uses it, and it costs little.
 CANDIDATES: Final = 100
@@ -297,12 +294,14 @@ class HybridRetriever(StoreRetriever):
         failures: Mapping[str, BaseException],
     ) -> Plan[Rankings]:
         child = query.for_child()
-        names = [name for name in LEGS if name in legs]
-        asks = [Ask(self._leg(name), child, top_k, failures.get(name)) for name in names]
-        answers = yield from ask(asks, min_success=self.min_success)
-        rankings = dict(zip(names, answers, strict=True))
-        legs.difference_update(name for name, answer in rankings.items() if answer is None)
-        return {name: answer for name, answer in rankings.items() if answer is not None}
+        asks: dict[str, Ask] = {
+            name: Ask(self._leg(name), child, top_k, failures.get(name))
+            for name in LEGS
+            if name in legs
+        }
+        rankings = yield from ask(asks, min_success=self.min_success)
+        legs.intersection_update(rankings)
+        return rankings
 
     def _leg(self, name: str) -> Leg:
         """One search as a retriever of its own, where they do not go out as one request."""

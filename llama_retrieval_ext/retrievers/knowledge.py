@@ -391,12 +391,11 @@ class KnowledgeRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         sides = self._sides_for(query)
         child = self._for_children(query)
-        asks = [self._ask(side, child) for side in sides]
-        answers = (yield from ask(asks)) if asks else []
+        asks = {side: self._ask(side, child) for side in sides}
+        rankings = (yield from ask(asks)) if asks else {}
         hits: list[Hit] = []
-        for side, answer in zip(sides, answers, strict=True):
-            if answer is not None:
-                hits += items_of(side, answer, self.policy)
+        for side, ranking in rankings.items():
+            hits += items_of(side, ranking, self.policy)
         return each_text_once(ordered(hits))[: query.top_k]
 
     def _ask(self, side: str, query: Query) -> Ask:

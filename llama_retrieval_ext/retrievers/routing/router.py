@@ -17,7 +17,7 @@ from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
-from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import MISTAKES, Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -203,20 +203,16 @@ class RouterRetriever(Retriever):
 
     def _ask(
         self, query: Query, selections: Sequence[Selection], *, min_success: int
-    ) -> Plan[dict[str, Sequence[NodeWithScore]]]:
-        """What the routes that answered found, by name."""
+    ) -> Plan[Rankings]:
+        """Return the plan for the rankings of the routes that answer, by name."""
         child = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], child) for each in selections}
-        tell = None if len(selections) == 1 else current_context().on_partial
-
-        def report(answers: Answers) -> None:
-            if tell is not None:
-                tell(self._fused(selections, _answered(asks, answers)))
-
-        answers = yield from ask(
-            list(asks.values()), min_success=min_success, on_answer=tell and report
+        report = None if len(selections) == 1 else current_context().on_partial
+        return ask(
+            asks,
+            min_success=min_success,
+            on_answer=report and (lambda some: report(self._fused(selections, some))),
         )
-        return _answered(asks, answers)
 
     def _joined(
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
@@ -242,13 +238,6 @@ class RouterRetriever(Retriever):
         if isinstance(self.selector, LlamaIndexSelector):
             return {"selector": self.selector.selector}
         return {}
-
-
-def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:
-    """What the routes that answered found, by name."""
-    return {
-        name: ranking for name, ranking in zip(asks, answers, strict=True) if ranking is not None
-    }
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
@@ -13,7 +14,6 @@ from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal
 from llama_retrieval_ext.pipeline.query_variants import distinct, reworded
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.rewrite.query_parsing import check_number
 
 HYDE_PROMPT: Final = """\
 Write a passage of about 100 words that answers the question below, as it would stand in the very \
@@ -60,7 +60,7 @@ class HypotheticalDocuments:
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        check_number(self.n, of="n")
+        check_count(self.n, "n")
         check_prompt(self.prompt)
         writer = LLMWriter(self.llm, timeout_s=self.timeout_s, max_tokens=self.max_tokens)
         object.__setattr__(self, "_writer", writer)

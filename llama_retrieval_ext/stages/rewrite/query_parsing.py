@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.pipeline.query_variants import distinct, keeps_language, reworded
@@ -132,10 +131,3 @@ def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = T
     queries += [reworded(query, text) for text in texts]
     note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
     return queries
-
-
-def check_number(number: int, *, of: str) -> int:
-    """The same number, if so many of something can be asked for."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{of} must be a whole number of at least 1, got {number!r}")
-    return number
