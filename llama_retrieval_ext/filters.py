@@ -81,7 +81,7 @@ _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSIT
 
 
 def parse_filters(filters: MetadataFilters) -> Condition:
-    """The condition that a caller's filters stand for.
+    """Parse LlamaIndex filters into a condition.
 
     Args:
         filters: LlamaIndex filters, nested as deep as needed.
@@ -175,13 +175,13 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
 
 
 def describe_filters(filters: MetadataFilters) -> str:
-    """Return filters in one line, for people to read.
+    """Return filters as one readable line.
 
     Args:
         filters: LlamaIndex's.
 
     Raises:
-        InvalidFilterError: They cannot mean anything.
+        InvalidFilterError: The filters are invalid.
 
     Examples:
         >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
@@ -327,7 +327,7 @@ def as_metadata_filters(condition: Condition) -> MetadataFilters:
 
 
 def simplified(condition: Condition) -> Condition | bool:
-    """The condition without empty groups and empty lists; what always or never holds as a bool.
+    """Return the condition without empty groups and lists, or a bool if it always or never holds.
 
     Stores that get an empty group ignore it, and some ignore an empty list of values.
     """

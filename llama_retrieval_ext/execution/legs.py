@@ -1,4 +1,4 @@
-"""Legs, the named children of composites; `ask` runs them and leaves out those that fail."""
+"""Legs, the named children of composites; `ask` calls them and leaves out those that fail."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -42,9 +42,9 @@ from llama_retrieval_ext.query import Query, check_top_k
 
 
 class CircuitBreaker(CheckedArguments, RecordsArguments):
-    """Counts failures in a row; opens after some, and lets one call through after a while to see.
+    """Counts consecutive failures; opens after some, and lets one trial call through after a while.
 
-    The one of a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
+    Given to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
     Legs that share a source may share one.
 
     Args:
@@ -95,10 +95,10 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
         return retry_at is not None and self._clock() < retry_at
 
     def check(self) -> None:
-        """Nothing, if a call may be made.
+        """Return if a call may be made, else raise.
 
         Raises:
-            CircuitOpenError: Not now.
+            CircuitOpenError: The breaker is open.
         """
         with self._lock:
             if self._retry_at is None:
@@ -109,10 +109,11 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
                     f"left alone after {self._in_a_row} failures in a row; "
                     f"tried again in {wait_s:.1f} s"
                 )
-            self._retry_at = self._clock() + self.reset_s  # the others wait for what this one finds
+            # Other callers wait for the outcome of this call.
+            self._retry_at = self._clock() + self.reset_s
 
     def succeeded(self) -> None:
-        """Note a call that went well: everybody may call again."""
+        """Note a successful call, which closes the breaker."""
         with self._lock:
             self._in_a_row = 0
             self._retry_at = None
@@ -143,13 +144,13 @@ MISTAKES = (
 @checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Leg(RecordsArguments):
-    """A named child of a composite, and how far its failures matter.
+    """A named child of a composite, with its limits and the effect of its failures.
 
     A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
     composite's ``min_success`` (of `branches`, or of any fusion) says how many must answer.
 
     Args:
-        name: What it is called in weights, traces and contributions.
+        name: Its name in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
         weight: Its weight in a fusion that takes weights; finite, not negative.
         top_k: How many hits to request; None for its own number. A retriever of another package
@@ -159,8 +160,8 @@ class Leg(RecordsArguments):
             degraded.
         retries: How many more times it is called after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
-        breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
-            for 30 s unless another is given.
+        breaker: Skips the leg for a while when it keeps failing; by default after five failures in
+            a row, for 30 s.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
@@ -373,7 +374,7 @@ def _update_breaker(leg: Leg, error: BaseException | None) -> None:
     if error is None:
         leg.breaker.succeeded()
     elif isinstance(error, DeadlineExceededError) and error.by_query:
-        return  # an impatient caller says nothing about the source
+        return  # the time limit of the caller says nothing about the source
     elif not isinstance(error, (*MISTAKES, CircuitOpenError)):
         leg.breaker.failed()
 

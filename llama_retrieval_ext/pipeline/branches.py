@@ -1,4 +1,4 @@
-"""Retrievers side by side, waiting for a fusion."""
+"""Retrievers side by side, to be followed by a fusion."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ class Unfused(Operand):
     else:  # where there is a type checker, it says so, and earlier
 
         def __getattr__(self, name: str) -> object:
-            """Say what is missing to whoever takes it for a retriever."""
+            """Explain that a fusion is missing if a retriever's attribute is used."""
             if not hasattr(BaseRetriever, name):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(

@@ -74,7 +74,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         InvalidFilterError: The filters cannot mean anything.
     """
 
-    # Set by who owns what is searched, such as a knowledge base that refuses queries without one.
+    # Set by the owner of the store, such as a knowledge base that refuses queries without a scope.
     requires_scope: bool = False
 
     def __init__(
@@ -114,7 +114,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         self.top_k = check_top_k(top_k)
 
     def for_scope(self, scope: Scope) -> Self:
-        """A copy that sees only this scope; it shares everything else with the original.
+        """Return a copy bound to this scope; it shares everything else with the original.
 
         Raises:
             ScopeError: The retriever is bound to a scope that has nothing in common with this one.
@@ -136,7 +136,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
-        """The answer together with what is missing from it and how it came about.
+        """Return the hits together with degraded parts, trace and details.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
@@ -161,7 +161,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
 
     @checked_call
     def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
-        """`search` with everything recorded: what each stage found, and why each hit stands there.
+        """`search` with everything recorded: what each stage found, and why each hit has its rank.
 
         Takes the arguments of `search`.
 
@@ -247,8 +247,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.
 
-        The searches of the queries then find the results in the session. By default nothing runs;
-        subclasses know what is sure to be needed.
+        The searches of the queries then find the results in the session. By default nothing runs.
 
         Args:
             queries: As they come to this retriever.
@@ -259,7 +258,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, whatever its scope; None where there is none.
 
-        By default there is none: subclasses know where their nodes are stored.
+        The default is None; retrievers over a store override it.
 
         Args:
             node_id: Of the node.
@@ -332,7 +331,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return list(hits)
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
-        """The ranking without the index nodes that lead somewhere, unless children did that."""
+        """Resolve index nodes, unless the children have done that."""
         if self.children and not self.object_map:
             return hits
         resolved = yield from Resolver(self._object_of).resolve(hits, query)
@@ -363,7 +362,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
-        """Those of the queries that will be searched for, bound, and that may wait for a batch."""
+        """Return the bound queries that will be searched for and may wait for a batch."""
         bound = [self._bound(query) for query in queries]
         return [
             query
@@ -374,11 +373,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: for their own number of hits, or the caller's if more.
-
-        An embedding that the caller brought stays only where a single embedding model is in use: it
-        must not reach a leg with another.
-        """
+        """Return the query for children; without its embedding if they use several models."""
         child = query.for_child()
         if query.embedding is not None and len(embed_models_of(self)) > 1:
             child.embedding = None

@@ -1,4 +1,4 @@
-"""Small chunks for finding, their parents for reading."""
+"""Search by small chunks, and replace them by their parents."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -31,7 +31,7 @@ from llama_retrieval_ext.results import Hit, as_hit, node_ids, ordered, score_of
 _MAX_LEVELS = 16
 # How many reads of a docstore without a batch call of its own run side by side.
 _AT_ONCE = 16
-# What the docstore was asked for, by id; None for what it does not have.
+# Nodes read from the docstore, by id; None for missing ones.
 Known: TypeAlias = dict[str, BaseNode | None]
 
 

@@ -1,4 +1,4 @@
-"""A retriever that is asked in other words too."""
+"""A retriever that searches with several wordings of a query."""
 
 from collections.abc import Mapping, Sequence
 
@@ -61,7 +61,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
             number of hits, or as many as the caller wants if that is more.
         llm: Any LlamaIndex LLM.
         num_queries: How many queries the LLM writes, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is asked as well.
+        include_original: Whether the query itself is searched for as well.
         rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
         top_k: How many hits to return when the query does not say; None for all that were found.
         prompt: With ``{query}`` and ``{n}``; other braces stay as they are.

@@ -30,7 +30,7 @@ def stored_embeddings(
         model: The model that the embeddings must be of; None for any.
 
     Returns:
-        By node id; what nobody knows is left out.
+        By node id; nodes without a known embedding are left out.
 
     Raises:
         ConfigurationError: The source cannot give nodes by id.

@@ -60,7 +60,7 @@ def document_grams(run: str) -> list[str]:
 def query_grams(run: str) -> list[str]:
     """Every pair of neighbours in a run, or the character if it stands alone.
 
-    A pair tells nearly as much as a word and needs no dictionary; single characters beside it add
+    A pair is nearly as specific as a word and needs no dictionary; single characters beside it add
     nothing but work (measured: the same ranking for a sixteenth of the postings).
 
     Args:

@@ -1,4 +1,4 @@
-"""A retriever that sends each query to the retrievers that know most about it."""
+"""A retriever that sends each query to the retrievers that a selector picks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,12 +55,12 @@ Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
 
 
 class RouterRetriever(Retriever):
-    """Asks the retrievers that a selector picks, and fuses their rankings if it picks several.
+    """Calls the retrievers that a selector picks, and fuses their rankings if it picks several.
 
     When the selector fails, abstains, or names a route that there is not, the query takes the
     fallback; a failure marks the answer degraded. Where the query has a time limit, a selector that
     takes more than half of what is left has failed. When every picked route fails, the others are
-    asked. The reason of each choice is noted in the trace and in the result's ``routes``.
+    called. The reason of each choice is noted in the trace and in the result's ``routes``.
 
     Args:
         selector: One of ours, or any LlamaIndex selector.
@@ -72,7 +72,7 @@ class RouterRetriever(Retriever):
         fallback: Name of the route to take when there is no selection; None for all of them.
         max_routes: How many picked routes are taken at most; None for all.
         fusion: How the rankings of several routes become one. Its ``min_success`` is how many of
-            the picked routes must answer; when fewer do, the others are asked as well.
+            the picked routes must answer; when fewer do, the others are called as well.
         weigh_by_confidence: Whether the selector's confidence is the weight of a route.
         top_k: How many hits to return when the query does not say; None for all.
         callback_manager: LlamaIndex's, for applications that still use one.
@@ -267,7 +267,7 @@ def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
 
 
 def _check_routes(routes: Routes) -> None:
-    """Refuse what is easily given in place of a route: the retriever alone."""
+    """Raise if a route is something else, such as a retriever alone."""
     if isinstance(routes, Mapping):
         for name, route in routes.items():
             of_type(

@@ -39,7 +39,7 @@ class HypotheticalDocuments:
 
     Args:
         llm: Any LlamaIndex LLM.
-        n: How many, at least 1; asked for at the same time. Equal ones count once, so more than one
+        n: How many, at least 1; requested at the same time. Equal ones count once, so more than one
             needs an LLM whose temperature is above 0.
         include_original: Whether the query itself counts beside them.
         prompt: With ``{query}``; other braces stay as they are.
@@ -103,7 +103,7 @@ class HyDE(HypotheticalDocuments, Rewrite):
 
     Vector search takes the mean of the embeddings of the query and of ``n`` documents that a
     language model makes up. Keyword search goes on with the query's own words. A query that brings
-    its own embedding keeps it, and the LLM is not asked. When the LLM fails, is late, or says
+    its own embedding keeps it, and the LLM is not called. When the LLM fails, is late, or says
     nothing usable, the query goes on as it was and the answer is marked degraded. The result's
     details have ``hyde_queries`` and ``hyde_queries_count``.
 

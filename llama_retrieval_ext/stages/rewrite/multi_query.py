@@ -17,7 +17,7 @@ from llama_retrieval_ext.stages.rewrite.query_parsing import fanned_out, wording
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WrittenQueries(FanOut, ABC):
-    """Has a language model write a list of queries, and asks them.
+    """Searches for queries that a language model writes.
 
     The list may be numbered, quoted, fenced, JSON, or between other lines. Queries that repeat the
     original or are in another language are dropped. When the LLM fails, is late, or says nothing
@@ -27,7 +27,7 @@ class WrittenQueries(FanOut, ABC):
     Args:
         llm: Any LlamaIndex LLM.
         n: How many at most, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is asked as well.
+        include_original: Whether the query itself is searched for as well.
         prompt: With ``{query}`` and ``{n}``; other braces stay as they are. LlamaIndex's
             ``{num_queries}`` is another name of ``{n}``.
         timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
@@ -83,7 +83,7 @@ Question: {query}
 class MultiQuery(WrittenQueries):
     r"""Asks in other words too: ``MultiQuery(llm) >> retriever >> RRF()``.
 
-    It takes the arguments of `WrittenQueries`; ``n`` is how many variants are asked for.
+    It takes the arguments of `WrittenQueries`; ``n`` is the number of variants.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM

@@ -1,4 +1,4 @@
-"""The queries in a model's answer, however it lays them out. Pure text."""
+"""The queries in the answer of a language model."""
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 
 import re
@@ -41,7 +41,7 @@ _SENTENCE_ENDS: Final = (".", "。", "!", "！")
 _MORE_THAN_A_SENTENCE: Final = re.compile(r"[a-z\d)]{3}[.!]\s+[A-Z]|[。！]\s*\S")
 # Layers such as **1. "query",** are taken off one after the other.
 _LAYERS: Final = 5
-# Longer than any question that is asked in a line: it is prose.
+# A longer line is prose and not a question.
 _LONGEST: Final = 300
 
 
@@ -82,7 +82,7 @@ def _without_remarks(lines: Sequence[str]) -> list[str]:
     queries = [
         line for line in lines if not (_TALK.match(line) or _MORE_THAN_A_SENTENCE.search(line))
     ]
-    # Who writes queries without a full stop writes sentences with one.
+    # Where queries have no full stop, lines with one are sentences around them.
     return [line for line in queries if not line.endswith(_SENTENCE_ENDS)] or queries
 
 
