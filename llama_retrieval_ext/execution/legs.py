@@ -141,6 +141,23 @@ MISTAKES = (
 )
 
 
+def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
+    """Return the plan with a result for its failure, which degrades the answer; mistakes raise.
+
+    Args:
+        where: Name of the part in the note.
+        plan: The plan.
+        otherwise: The result if the plan fails.
+    """
+    try:
+        return (yield from plan)
+    except MISTAKES:
+        raise
+    except Exception as error:  # noqa: BLE001 - noted as degraded
+        note_degraded(where, error)
+        return otherwise
+
+
 @checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Leg(RecordsArguments):

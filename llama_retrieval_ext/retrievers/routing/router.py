@@ -17,7 +17,7 @@ from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
-from llama_retrieval_ext.execution.legs import MISTAKES, Ask, Leg, Rankings, ask
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -171,19 +171,12 @@ class RouterRetriever(Retriever):
         return self._joined(selections, rankings)[: query.top_k]
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
-        try:
-            answer = yield from selected(self.selector, query, self.choices)
-            selections = self._checked(answer)
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001 - reported as degraded
-            note_degraded(self.name, error)
-            selections = []
-        taken = selections or self._fallback()
+        taken = (yield from or_degraded(self.name, self._picked(query), [])) or self._fallback()
         _note_routes(taken)
         return taken
 
-    def _checked(self, answer: Sequence[Selection]) -> list[Selection]:
+    def _picked(self, query: Query) -> Plan[list[Selection]]:
+        answer = yield from selected(self.selector, query, self.choices)
         for each in answer:
             if not 0 < each.confidence <= 1:
                 raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.context import call, current_context, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context
 from llama_retrieval_ext.execution.embedding import embed_text
-from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
@@ -215,7 +215,7 @@ class CascadeSelector(Selector):
         self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Nothing, if each of them can pick among these routes."""
+        """Raise if one of them cannot pick among these routes."""
         for selector in self.selectors:
             selector.check(choices)
 
@@ -223,13 +223,8 @@ class CascadeSelector(Selector):
         """The first selection that is not empty."""
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
-            try:
-                answer = yield from selected(selector, query, choices, share=share)
-            except MISTAKES:
-                raise
-            except Exception as error:  # noqa: BLE001 - reported as degraded
-                note_degraded(repr(selector), error)
-                continue
+            plan = selected(selector, query, choices, share=share)
+            answer = yield from or_degraded(repr(selector), plan, [])
             if answer:
                 return answer
         return []
