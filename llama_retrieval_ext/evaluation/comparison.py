@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
@@ -17,16 +17,16 @@ from llama_retrieval_ext.evaluation.shared_rankings import SharedRankings
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Hit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 
 @dataclass(slots=True, repr=False)
-class Comparison:
+class Comparison(Viewed):
     """The answers of several retrievers to the same questions, and marks of the right ones.
 
     Attributes:
@@ -35,6 +35,8 @@ class Comparison:
         marks: By question, the grade of each node that was marked.
         path: Where the marks are kept; None for memory alone.
     """
+
+    _view: ClassVar[str] = "experiment.comparison"
 
     answers: dict[str, dict[str, list[Hit]]]
     top_k: int
@@ -124,18 +126,6 @@ class Comparison:
             f"Comparison({' / '.join(self.names)}; {len(self.answers)} questions, {differ} with "
             f"different hits, {len(self.marks)} marked)"
         )
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import comparison_html  # noqa: PLC0415 - a view
-
-        return comparison_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
-            comparison_console,
-        )
-
-        return comparison_console(self)
 
 
 @checked_call

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -37,17 +37,17 @@ from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.branches import unique_legs
 from llama_retrieval_ext.query import Query, check_top_k
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 SIGNIFICANT: Final = 0.05
 
 
-class Experiment:
+class Experiment(Viewed):
     """Retrievers against judged questions: quality, latency, cost, and significance.
 
     A retriever object inside several pipelines of this package is called once per question. Its
@@ -76,6 +76,8 @@ class Experiment:
         {'retriever': ['good', 'bad'], 'RR': [1.0, 0.5]}
 
     """
+
+    _view: ClassVar[str] = "experiment.experiment"
 
     @checked_call
     def __init__(
@@ -279,18 +281,6 @@ class Experiment:
     def __repr__(self) -> str:
         names = ", ".join(self.retrievers)
         return f"Experiment({names}; {self.judgements!r}; {', '.join(self.measures)})"
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import experiment_html  # noqa: PLC0415 - a view
-
-        return experiment_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
-            experiment_console,
-        )
-
-        return experiment_console(self)
 
 
 def named_retrievers(

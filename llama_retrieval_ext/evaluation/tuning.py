@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -17,12 +17,12 @@ from llama_retrieval_ext.evaluation.measures import parse_measures
 from llama_retrieval_ext.evaluation.trial import Choice, Gain, Trial, Tunable
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
 from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 # Below so many questions a setting that looks better is as likely worse on the others.
 LEAST_LABELS: Final = 20
@@ -30,7 +30,7 @@ _LIVE: Final = ("store", "embed_model", "graph", "llm", "docstore", "index")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tuning:
+class Tuning(Viewed):
     """The result of `tune`.
 
     Attributes:
@@ -44,6 +44,8 @@ class Tuning:
         verdict: All of it in a few sentences.
         sweep: The settings that were tried: rows for `table`.
     """
+
+    _view: ClassVar[str] = "experiment.tuning"
 
     retriever: BaseRetriever
     measure: str
@@ -88,16 +90,6 @@ class Tuning:
 
     def __repr__(self) -> str:
         return self.verdict
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import tuning_html  # noqa: PLC0415 - a view
-
-        return tuning_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import tuning_console  # noqa: PLC0415 - a view
-
-        return tuning_console(self)
 
 
 @checked_call

@@ -48,10 +48,10 @@ async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]
 
 
 class WhileOpen(Generic[T]):
-    """Passes values on until its ``with`` block ends: the thread of a late leg lives on.
+    """Passes values on until its ``with`` block ends; later ones, of late threads, are dropped.
 
     Args:
-        report: Called by one thread at a time; None for nobody.
+        report: Called by one thread at a time; None to drop all values.
 
     Examples:
         >>> with WhileOpen(print) as report:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
+from typing import ClassVar, Self
 
 from llama_index.core.schema import BaseNode
 
@@ -40,19 +40,16 @@ from llama_retrieval_ext.ingest.storage import (
     open_storage,
     writer_of,
 )
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 _TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class CopyReport:
+class CopyReport(Viewed):
     """What came of each document of a knowledge base that was copied.
 
     Attributes:
@@ -69,6 +66,8 @@ class CopyReport:
         2 copied, 0 unchanged; 7 nodes in 0.2 s
 
     """
+
+    _view: ClassVar[str] = "ingestion.report"
 
     copied: int = 0
     unchanged: int = 0
@@ -91,16 +90,6 @@ class CopyReport:
             f"{len(self.failures)} documents could not be copied, the others were ({told})",
             self.failures,
         ) from next(iter(self.failures.values()))
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
 
     def __str__(self) -> str:
         removed = f", {self.removed} removed" if self.removed else ""

@@ -3,21 +3,18 @@
 from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import ClassVar, Self
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import IngestionError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+from llama_retrieval_ext.lazy import Viewed
 
 _TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class IngestionReport:
+class IngestionReport(Viewed):
     """What came of each document of one call of ``KnowledgeBase.add``.
 
     Attributes:
@@ -35,6 +32,8 @@ class IngestionReport:
         2 added, 0 updated, 0 unchanged; 7 nodes in 0.2 s
 
     """
+
+    _view: ClassVar[str] = "ingestion.report"
 
     added: int = 0
     updated: int = 0
@@ -75,16 +74,6 @@ class IngestionReport:
             "n_nodes": self.n_nodes,
             "seconds": round(self.seconds, 3),
         }
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
 
     def __str__(self) -> str:
         counts = [

@@ -1,6 +1,6 @@
 """`Pipeline`, a retriever between its stages, and `FusionRetriever`, fused legs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +11,7 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
 from llama_retrieval_ext.execution.events import emit_fusion
-from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
@@ -215,28 +215,18 @@ class FusionRetriever(Retriever):
         }
         weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
 
-        def fused(answers: Answers) -> list[Hit]:
-            rankings = {
-                name: answer
-                for name, answer in zip(asks, answers, strict=True)
-                if answer is not None
-            }
+        def fused(rankings: Rankings) -> list[Hit]:
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        tell = current_context().on_partial
-        answers = yield from ask(
-            list(asks.values()),
+        report = current_context().on_partial
+        rankings = yield from ask(
+            asks,
             min_success=self.min_success,
-            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+            on_answer=None if report is None else lambda some: report(fused(some)),
         )
-        self._note(list(asks.values()), answers)
-        hits = fused(answers)
-        found = {
-            name: len(answer)
-            for name, answer in zip(asks, answers, strict=True)
-            if answer is not None
-        }
-        emit_fusion(self.name, self.fusion, found, weights, returned=len(hits))
+        self._note(asks, rankings)
+        hits = fused(rankings)
+        emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
@@ -255,8 +245,8 @@ class FusionRetriever(Retriever):
         ]
         yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
 
-    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        """Called with the requests and answers of the legs; for subclasses."""
+    def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
+        """Called with the requests to the legs and their rankings; for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)

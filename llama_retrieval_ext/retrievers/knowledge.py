@@ -14,13 +14,14 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.searching import asearched, searched
+from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
@@ -224,7 +225,7 @@ class KnowledgeRetriever(Retriever):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
         )
-        return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
+        return KnowledgeResponse.of(run(search_plan(self, bound)), self._query_context(bound))
 
     @checked_call
     async def asearch(  # pyright: ignore[reportIncompatibleMethodOverride] - has options of its own
@@ -241,7 +242,8 @@ class KnowledgeRetriever(Retriever):
             chapter, engineering_type, processes, options.get("context")
         )
         bound = Query.of(query).but(**options)
-        return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
+        result = await arun(search_plan(self, bound))
+        return KnowledgeResponse.of(result, self._query_context(bound))
 
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
@@ -389,12 +391,11 @@ class KnowledgeRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         sides = self._sides_for(query)
         child = self._for_children(query)
-        asks = [self._ask(side, child) for side in sides]
-        answers = (yield from ask(asks)) if asks else []
+        asks = {side: self._ask(side, child) for side in sides}
+        rankings = (yield from ask(asks)) if asks else {}
         hits: list[Hit] = []
-        for side, answer in zip(sides, answers, strict=True):
-            if answer is not None:
-                hits += items_of(side, answer, self.policy)
+        for side, ranking in rankings.items():
+            hits += items_of(side, ranking, self.policy)
         return each_text_once(ordered(hits))[: query.top_k]
 
     def _ask(self, side: str, query: Query) -> Ask:

@@ -31,10 +31,10 @@ from llama_retrieval_ext.results import Hit
 class RecursiveRetriever(Retriever):
     """The root's hits, with every index node among them replaced by what its id leads to.
 
-    An id is looked up among the nodes, then the retrievers, then the query engines. What is wrong
-    does not fail the query: an unknown id, a circle, a used-up budget or a failing branch leaves
-    the index node in the ranking and marks the answer degraded. What several index nodes lead to is
-    asked once; siblings are asked together.
+    An id is looked up among the nodes, then the retrievers, then the query engines. Problems do
+    not fail the query: an unknown id, a cycle, an exhausted budget or a failing branch leaves the
+    index node in the ranking and marks the answer degraded. A target of several index nodes is
+    called once; siblings are called together.
 
     Args:
         root_id: Key of the retriever to begin with, in ``retriever_dict``.

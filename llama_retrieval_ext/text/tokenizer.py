@@ -12,7 +12,7 @@ from llama_retrieval_ext.text.normalization import normal
 from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
 
 # The closed word classes that queries are full of. Question words matter most: they are rare in
-# documents, so BM25 would weigh them as if they told documents apart. Negations are in: a bag of
+# documents, so BM25 would give them a high weight. Negations are in: a bag of
 # words cannot say what is not. Left out are "if" and "while", which questions about code are about,
 # and words that are also names or nouns ("may", "will", "might", "must").
 # fmt: off
