@@ -297,7 +297,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             end_retrieval(query_bundle, error)
             raise
 
-    def _reported(self, query: Query, report: Callable[[SearchResult], None]) -> Plan[SearchResult]:
+    def _reported(
+        self, query: Query, report: Callable[[SearchResult], object]
+    ) -> Plan[SearchResult]:
         top_k = query.top_k or self.top_k
 
         def on_partial(hits: list[Hit]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
+from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.errors import (
@@ -155,22 +156,26 @@ def test_the_time_of_a_call_bounds_everything(kb: KnowledgeBase) -> None:
         asyncio.run(streamed())
 
 
+class EndlessLLM(ScriptedLLM):
+    """Streams a text without an end until it is closed."""
+
+    _stopped: Event = PrivateAttr(default_factory=Event)
+
+    def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:  # noqa: ANN401, ARG002
+        try:
+            for number in count():
+                yield CompletionResponse(text="so " * number)
+                time.sleep(0.001)
+        finally:
+            self._stopped.set()
+
+
 def test_a_stream_that_is_closed_stops_the_model() -> None:
-    stopped = Event()
-
-    class Endless(ScriptedLLM):
-        def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:  # noqa: ANN401, ARG002
-            try:
-                for number in count():
-                    yield CompletionResponse(text="so " * number)
-                    time.sleep(0.001)
-            finally:
-                stopped.set()
-
-    answers = RAGGenerator(FakeRetriever([("a", 1.0)]), llm=Endless([])).stream(QUESTION)
+    llm = EndlessLLM([])
+    answers = RAGGenerator(FakeRetriever([("a", 1.0)]), llm=llm).stream(QUESTION)
     next(answers)
     answers.close()  # type: ignore[attr-defined]  # a generator
-    assert stopped.wait(20)
+    assert llm._stopped.wait(20)
 
 
 def test_a_degraded_retrieval_degrades_the_answer(kb: KnowledgeBase) -> None:
