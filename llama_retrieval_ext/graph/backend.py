@@ -10,9 +10,10 @@ every engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
@@ -117,6 +118,32 @@ class WritableGraph(GraphBackend, Protocol):
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
+        ...
+
+
+@runtime_checkable
+class AdjacencyGraph(Protocol):
+    """A graph that can be traversed in memory."""
+
+    def views(self, scope: Scope | None) -> Sequence[Adjacency]:
+        """Return the adjacency of each visible partition."""
+        ...
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view."""
+        ...
+
+
+@runtime_checkable
+class CypherGraph(Protocol):
+    """A graph that answers Cypher."""
+
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
+        """Run a statement that only reads."""
+        ...
+
+    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+        """Return the kind of a statement without running it; ``r`` for one that only reads."""
         ...
 
 

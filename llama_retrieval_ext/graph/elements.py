@@ -192,7 +192,7 @@ class Edge(NamedTuple):
     @property
     def properties(self) -> dict[str, Any]:
         """The properties."""
-        parsed: dict[str, Any] = json.loads(self.payload)
+        parsed: dict[str, Any] = {} if self.payload == "{}" else json.loads(self.payload)
         return parsed
 
     def other(self, node_id: str) -> str:

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.protocols import AdjacencyGraph, CypherGraph
 from llama_retrieval_ext.query import Scope
 
 _OWN_LABEL: Final = (

@@ -10,10 +10,9 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.cypher_text import scope_parameters
-from llama_retrieval_ext.graph.protocols import ExplainingGraph
 from llama_retrieval_ext.graph.summary import GraphSummary, summary
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
@@ -80,11 +79,11 @@ class TextToCypher:
     """
 
     def __init__(self, graph: GraphBackend, llm: LLM, *, max_rows: int = 20) -> None:
-        if not isinstance(graph, ExplainingGraph):
+        if not isinstance(graph, CypherGraph):
             raise ConfigurationError(
                 f"text-to-Cypher needs a graph on Neo4j, got {graph!r}; the rules need none"
             )
-        self.graph: ExplainingGraph = graph
+        self.graph: CypherGraph = graph
         self.backend = of_type(graph, GraphBackend, "graph")
         self.writer = LLMWriter(llm, share=1.0)
         self.max_rows = check_count(max_rows, "max_rows")

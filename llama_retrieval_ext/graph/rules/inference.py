@@ -7,9 +7,9 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
-from llama_retrieval_ext.graph.rules.chaining import Variant, variants
+from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, stored_properties
-from llama_retrieval_ext.graph.rules.rule import Rule, RuleSet
+from llama_retrieval_ext.graph.rules.rule import Rule
 from llama_retrieval_ext.query import Scope
 
 
@@ -109,7 +109,7 @@ def infer(
     Raises:
         RuleError: A rule has too many matches.
     """
-    ways = [way for rule in rules for way in variants(rule, rules)]
+    ways = rules.variants
     tasks = [
         Task(
             way.rule.id,
@@ -120,8 +120,8 @@ def infer(
     outcomes = yield Together(tasks)
     found = [
         (way, match, _partition(match))
-        for way, out in zip(ways, outcomes, strict=True)
-        for match in out.result()
+        for way, outcome in zip(ways, outcomes, strict=True)
+        for match in outcome.result()
     ]
     nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}
