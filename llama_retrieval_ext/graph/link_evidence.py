@@ -46,7 +46,7 @@ class TitleLinks:
     Attributes:
         names: The titles, as found in texts.
         titled: Passages with each title.
-        named_by: In how many passages that do not bear it each title occurs.
+        named_by: In how many passages without it each title occurs, in longer titles as well.
         mentions: One entry a pair of passages.
     """
 
@@ -71,14 +71,14 @@ class TitleLinks:
         return {each: self._weights[each] for each in stems if each in self._weights}
 
     def _pairs(
-        self, found: Mapping[str, Mapping[str, frozenset[str]]], place_of: Mapping[str, int]
+        self, found: Mapping[str, Mapping[str, frozenset[str] | None]], place_of: Mapping[str, int]
     ) -> list[Mention]:
         most = max(_FEW, len(place_of) / _TITLE_SHARE)
         contexts: dict[tuple[int, int], frozenset[str]] = {}
         for id_, own in found.items():
             source = place_of[id_]
             for name, context in own.items():
-                if self.named_by[name] > most:
+                if context is None or self.named_by[name] > most:
                     continue
                 for target in self.titled[name][:_PASSAGES_OF_TITLE]:
                     if target != source:
