@@ -104,6 +104,10 @@ class Adjacency:
         for edges in list(self._out.values()):
             yield from edges
 
+    def key_of(self, edge: Edge) -> tuple[int, str, int]:
+        """Return the keys of the ends of an edge, and its type."""
+        return self.nodes[edge.source].key, edge.type, self.nodes[edge.target].key
+
     def incident(self, ids: Iterable[str]) -> set[Edge]:
         """Return the edges with an end among the ids."""
         return {edge for id_ in ids for edge in self.edges(id_)}

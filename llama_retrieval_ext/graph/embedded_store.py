@@ -298,7 +298,10 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             stamp = self.scope.metadata()
             nodes = [_stamped(node, stamp) for node in nodes]
             edges = [Edge.of(*edge.id, {**edge.properties, **stamp}) for edge in edges]
-        self.graph.write(nodes, edges, source_of=_source_of)
+        self.graph.write(
+            ((_source_of(node), node) for node in nodes),
+            ((_source_of(edge), edge) for edge in edges),
+        )
 
 
 def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:

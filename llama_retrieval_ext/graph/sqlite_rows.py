@@ -117,18 +117,15 @@ class GraphRows:
             "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
         )
 
-    def payloads(self, keys: Sequence[int]) -> dict[int, tuple[str, str | None, str, bytes | None]]:
-        """Name, text, properties as JSON and embedding of nodes, by key."""
-        found: dict[int, tuple[str, str | None, str, bytes | None]] = {}
-        for batch in _batches(keys):
-            marks = ",".join("?" * len(batch))
-            # Marks for values, nothing else, are put into the statement.
-            statement = (
-                f"SELECT key, name, text, properties, embedding FROM nodes WHERE key IN ({marks})"  # noqa: S608
-            )
-            for key, *payload in self._read(statement, batch):
-                found[key] = tuple(payload)
-        return found
+    def nodes(self, keys: Sequence[int], *, embeddings: bool = True) -> dict[int, GraphNode]:
+        """Nodes by key, with or without their embeddings."""
+        embedding = "embedding" if embeddings else "NULL"
+        rows = self._read(
+            f"SELECT key, id, label, name, properties, text, {embedding} FROM nodes "  # noqa: S608
+            "WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
+        return {key: _node(*row) for key, *row in rows}
 
     def put_nodes(self, rows: Iterable[tuple[int, int, GraphNode]]) -> None:
         """Write nodes, each with its key and its partition's."""
@@ -195,11 +192,8 @@ class GraphRows:
         """The rows that each source supports, with embeddings."""
         found = {source: Contents([], []) for source in sources}
         listed = (json.dumps(list(found)),)
-        for source, id_, label, name, *payload in self._read(_SAID_NODES, listed):
-            properties, text, embedding = payload
-            found[source].nodes.append(
-                GraphNode(id_, label, name, json.loads(properties), text, unpacked(embedding))
-            )
+        for source, *node in self._read(_SAID_NODES, listed):
+            found[source].nodes.append(_node(*node))
         for source, *edge in self._read(_SAID_EDGES, listed):
             found[source].edges.append(Edge(*edge))
         return found
@@ -319,14 +313,12 @@ _SAID_EDGES: Final = (
 )
 
 
-def _batches(keys: Sequence[int], size: int = 500) -> Iterator[Sequence[int]]:
-    return (keys[at : at + size] for at in range(0, len(keys), size))
-
-
 def _packed(embedding: Sequence[float] | None) -> bytes | None:
     return None if embedding is None else np.asarray(embedding, dtype="<f4").tobytes()
 
 
-def unpacked(embedding: bytes | None) -> "list[float] | None":
-    """Return a stored embedding."""
-    return None if embedding is None else [float(x) for x in np.frombuffer(embedding, dtype="<f4")]
+def _node(
+    id_: str, label: str, name: str, properties: str, text: str | None, embedding: bytes | None
+) -> GraphNode:
+    vector = None if embedding is None else np.frombuffer(embedding, dtype="<f4").tolist()
+    return GraphNode(id_, label, name, json.loads(properties), text, vector)
