@@ -122,10 +122,11 @@ class _Traversal:
         """Yield every match, each once."""
         start = self.pattern.start
         label = next(iter(self.pattern.labels_of(start)), None)
-        for self.view in self.graph.views(scope):
-            starts = sorted(self.view.ids(label)) if seeds is None else dict.fromkeys(seeds)
+        for view in self.graph.views(scope):
+            self.view = view
+            starts = sorted(view.ids(label)) if seeds is None else dict.fromkeys(seeds)
             for node_id in starts:
-                if node_id in self.view.nodes and self._fits(start, node_id):
+                if node_id in view.nodes and self._fits(start, node_id):
                     yield from self._required(0, {start: node_id}, ())
 
     def _required(self, at: int, bound: _Bound, proof: _Proof) -> Iterator[Match]:
