@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, edge_order
+from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, Partition, edge_order
+from llama_retrieval_ext.graph.sqlite_rows import GraphRows
 
 
 class NodeEntry(NamedTuple):
@@ -177,20 +178,30 @@ def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     )
 
 
-def load_edges(
+def load(rows: GraphRows) -> tuple[dict[Partition, int], dict[Partition, Adjacency]]:
+    """Return the key and the adjacency of each partition of a graph on disk."""
+    keys = {partition: key for key, partition in rows.partitions()}
+    views = {partition: Adjacency() for partition in keys}
+    by_key = {key: views[partition] for partition, key in keys.items()}
+    with _no_collection():
+        # Lists by key: a dictionary of a million keys is all over memory.
+        size = rows.last_key() + 1
+        ids, homes = [""] * size, [Adjacency()] * size
+        seen: dict[str, str] = {}  # one string for all that are equal
+        for key, partition, id_, label, name, aliases, is_passage in rows.entries():
+            names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
+            ids[key], homes[key] = id_, by_key[partition]
+            homes[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+        _load_edges(rows.edges(), ids, homes)
+    return keys, views
+
+
+def _load_edges(
     rows: Iterable[tuple[int, str, int, float, str | None]],
     ids: Sequence[str],
     views: Sequence[Adjacency],
 ) -> None:
-    """Fill adjacencies that have no edges yet.
-
-    Lists that grow one by one all over memory take twice as long as edges that are sorted first.
-
-    Args:
-        rows: Keys of both ends around the type, the weight, and the payload; None for none.
-        ids: Id of each node, at the place of its key.
-        views: Adjacency of each node, likewise.
-    """
+    """Fill adjacencies, whose ids and views are in lists by key, with sorted edges."""
     types: dict[str, str] = {}
     make, once = tuple.__new__, types.setdefault  # half of what Edge(...) costs
     edges: list[Edge] = []
@@ -212,8 +223,8 @@ def load_edges(
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Make objects without the garbage collector, and then make all of them old."""
+def _no_collection() -> Iterator[None]:
+    """Make millions of objects that stay, without the garbage collector."""
     enabled = gc.isenabled()
     gc.disable()
     try:

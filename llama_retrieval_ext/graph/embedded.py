@@ -12,10 +12,9 @@ from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
     edges_between,
-    load_edges,
+    load,
     names_in,
     neighbours_in,
-    no_collection,
 )
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
@@ -70,7 +69,8 @@ class EmbeddedGraph:
         path = None if self.directory == MEMORY else self._locked(Path(directory))
         try:
             self._rows = GraphRows(path)
-            self._load(self._rows)
+            self._partition_keys, self._partitions = load(self._rows)
+            self._next_key = self._rows.last_key() + 1
         except BaseException:
             self.close()
             raise
@@ -122,11 +122,6 @@ class EmbeddedGraph:
     def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
         return immediate(lambda: edges_between(self.views(scope), ids))
-
-    def edges(self, *, scope: Scope | None) -> Iterator[Edge]:
-        """Return every visible edge."""
-        for view in self.views(scope):
-            yield from view.outgoing()
 
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
@@ -240,22 +235,6 @@ class EmbeddedGraph:
         except OSError as error:
             raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
         return directory / FILE
-
-    def _load(self, rows: GraphRows) -> None:
-        """Fill memory from disk, without the collector: millions of objects come to stay."""
-        partitions = dict(rows.partitions())
-        self._partition_keys = {partition: key for key, partition in partitions.items()}
-        self._partitions = {partition: Adjacency() for partition in partitions.values()}
-        with no_collection():
-            self._next_key = rows.last_key() + 1
-            # Lists by key: a dictionary of a million keys is all over memory.
-            ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
-            seen: dict[str, str] = {}  # one string for all that are equal
-            for key, partition, id_, label, name, aliases, is_passage in rows.entries():
-                names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                ids[key], views[key] = id_, self._partitions[partitions[partition]]
-                views[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
-            load_edges(rows.edges(), ids, views)
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:

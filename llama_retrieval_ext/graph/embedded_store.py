@@ -80,7 +80,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         graph = LabelledPropertyGraph()
         for node in self._every():
             graph.add_node(node.to_llama_index())
-        for edge in self.graph.edges(scope=self.scope):
+        for edge in self._every_edge():
             graph.add_relation(edge.to_llama_index())
         return SimplePropertyGraphStore(graph)
 
@@ -155,8 +155,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         ignored = set(ignore_rels or ())
         types = None
         if ignored:
-            found = (edge.type for edge in self.graph.edges(scope=self.scope))
-            types = frozenset(found) - ignored
+            types = frozenset(edge.type for edge in self._every_edge()) - ignored
         seeds = [node.id for node in graph_nodes]
         hop = Hop(types=types)
         reached = run(expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope))
@@ -261,7 +260,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     ) -> dict[str, list[str]]:
         """Return the labels of nodes and the types of relations."""
         labels = {entry.label for view in self._views() for entry in view.nodes.values()}
-        types = {edge.type for edge in self.graph.edges(scope=self.scope)}
+        types = {edge.type for edge in self._every_edge()}
         return {"labels": sorted(labels), "types": sorted(types)}
 
     def _views(self) -> list[Adjacency]:
@@ -272,7 +271,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         return self.graph.nodes(ids, scope=self.scope).function().values()
 
     def _every_edge(self) -> list[Edge]:
-        edges = {edge.id: edge for edge in self.graph.edges(scope=self.scope)}
+        edges = {edge.id: edge for view in self._views() for edge in view.outgoing()}
         return [edges[id_] for id_ in sorted(edges)]
 
     def _edges_at(self, ids: Sequence[str]) -> list[Edge]:

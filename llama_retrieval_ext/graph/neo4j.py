@@ -263,7 +263,8 @@ _SCHEMA: Final = (
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
 _ADOPT: Final = (
-    "UNWIND $rows AS row MATCH (n:__Node__ {id: row.id}) "
+    # Only a value that is surely a string is looked up in a text index.
+    "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
     "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
     "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
 )
@@ -287,16 +288,18 @@ _MERGE_EDGES: Final = (
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
 )
+# A WHERE alone would be checked after the whole graph was read.
+_UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
 # All in one statement: what was said before is withdrawn where there was something, the new rows
 # are written, and what nothing supports then is removed.
 _REPLACE: Final = (
     "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
     "WHERE row.source IN n._sources RETURN collect(row.source) AS known } "
-    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (:__Node__)-[r]->(:__Node__) "
+    f"CALL (known) {{ {_UNLESS_NEW} MATCH (:__Node__)-[r]->(:__Node__) "
     "WHERE any(s IN r._sources WHERE s IN known) "
     "SET r._sources = [s IN r._sources WHERE NOT s IN known] "
     "WITH r WHERE size(r._sources) = 0 DELETE r } "
-    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (n:__Node__) "
+    f"CALL (known) {{ {_UNLESS_NEW} MATCH (n:__Node__) "
     "WHERE any(s IN n._sources WHERE s IN known) "
     "SET n._sources = [s IN n._sources WHERE NOT s IN known] "
     "WITH n WHERE size(n._sources) = 0 RETURN collect(n) AS emptied } "

@@ -16,7 +16,7 @@ from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
+from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -24,11 +24,7 @@ from llama_retrieval_ext.pipeline.searching import asearched, searched
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
-from llama_retrieval_ext.retrievers.kg_rule import (
-    KGRetriever,
-    KGRuleRetriever,
-    Rules,
-)
+from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
 from llama_retrieval_ext.retrievers.knowledge_policy import (
     GENERATED,
     RULE_SIDE,
@@ -42,9 +38,8 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
     TYPE_KEY,
     KnowledgeResponse,
     RetrievalItem,
-    context_of,
-    inference_query,
     is_or_lacks,
+    knowledge_query,
     named,
 )
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -145,8 +140,9 @@ class KnowledgeRetriever(Retriever):
             ConfigurationError: There is neither a store nor a graph, or rules without a graph.
             StoreError: One of them cannot be opened.
         """
-        if graph is None and rules is not None:
-            raise ConfigurationError("rules need a graph: pass graph='graph:./dir'")
+        if graph is None and (rules is not None or llm is not None):
+            what = "rules need" if rules is not None else "llm writes statements for"
+            raise ConfigurationError(f"{what} a graph: pass graph='graph:./dir' or 'neo4j://…'")
         with ExitStack() as opened:
             if isinstance(store, str):
                 store = open_store(store, must_exist=True)
@@ -154,10 +150,15 @@ class KnowledgeRetriever(Retriever):
             if isinstance(graph, str):
                 graph = open_graph(graph)
                 opened.callback(graph.close)
+            side: KGRuleRetriever | None = None
+            if graph is not None:
+                side = KGRetriever(graph) if rules is None else KGRuleRetriever(graph, rules)
             retriever = cls(
                 None if store is None else VectorRetriever(store, embed_model=embed_model),
-                None if graph is None else _rule_side(graph, rules),
-                text_to_cypher=_text_to_cypher(graph, llm),
+                side,
+                text_to_cypher=None
+                if side is None or llm is None
+                else TextToCypher(side.graph, llm),
                 policy=policy,
                 scope=scope,
             )
@@ -220,9 +221,8 @@ class KnowledgeRetriever(Retriever):
             timeout_s: Seconds for the whole answer.
             context: What else conditions of rules see.
         """
-        own = context_of(chapter, engineering_type, processes, context)
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
+        bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
         )
         return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
 
@@ -237,10 +237,9 @@ class KnowledgeRetriever(Retriever):
         **options: Unpack[SearchOptions],
     ) -> KnowledgeResponse:
         """`search` without blocking the event loop."""
-        options["context"] = context_of(
-            chapter, engineering_type, processes, options.get("context")
-        )
-        bound = Query.of(query).but(**options)
+        context = options.pop("context", None)
+        asked = knowledge_query(query, chapter, engineering_type, processes, context)
+        bound = asked.but(**options)
         return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
 
     def retrieve_regulations(
@@ -256,20 +255,17 @@ class KnowledgeRetriever(Retriever):
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        only, text = self._only(RULE_SIDE), named(processes)
-        return only.search(
-            text, engineering_type=engineering_type, processes=processes, scope=scope
-        ).regulations
+        only = self._only(RULE_SIDE)
+        query = knowledge_query(named(processes), None, engineering_type, processes)
+        return only.search(query, scope=scope).regulations
 
     async def aretrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """`retrieve_regulations` without blocking the event loop."""
-        only, text = self._only(RULE_SIDE), named(processes)
-        response = await only.asearch(
-            text, engineering_type=engineering_type, processes=processes, scope=scope
-        )
-        return response.regulations
+        only = self._only(RULE_SIDE)
+        query = knowledge_query(named(processes), None, engineering_type, processes)
+        return (await only.asearch(query, scope=scope)).regulations
 
     def retrieve_cases(
         self,
@@ -293,10 +289,8 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The vector side failed.
         """
         only = self._only(VECTOR_SIDE, limit=limit)
-        response = only.search(
-            query, chapter=chapter, engineering_type=engineering_type, scope=scope
-        )
-        return response.cases
+        asked = knowledge_query(query, chapter, engineering_type)
+        return only.search(asked, scope=scope).cases
 
     async def aretrieve_cases(
         self,
@@ -309,10 +303,8 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`retrieve_cases` without blocking the event loop."""
         only = self._only(VECTOR_SIDE, limit=limit)
-        response = await only.asearch(
-            query, chapter=chapter, engineering_type=engineering_type, scope=scope
-        )
-        return response.cases
+        asked = knowledge_query(query, chapter, engineering_type)
+        return (await only.asearch(asked, scope=scope)).cases
 
     def infer_rules(
         self,
@@ -336,7 +328,7 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The rule side failed.
         """
         only = self._inferring(use_llm)
-        return only.search(inference_query(context, processes), scope=scope).regulations
+        return only.search(_question(context, processes), scope=scope).regulations
 
     async def ainfer_rules(
         self,
@@ -348,7 +340,7 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`infer_rules` without blocking the event loop."""
         only = self._inferring(use_llm)
-        return (await only.asearch(inference_query(context, processes), scope=scope)).regulations
+        return (await only.asearch(_question(context, processes), scope=scope)).regulations
 
     def _inferring(self, use_llm: bool) -> Self:  # noqa: FBT001 - private
         only = self._only(RULE_SIDE)
@@ -411,13 +403,8 @@ class KnowledgeRetriever(Retriever):
         return Ask(self.legs[side], query, max(self.policy.candidates, self.policy.case_top_k))
 
 
-def _text_to_cypher(graph: Graph | None, llm: LLM | None) -> TextToCypher | None:
-    if llm is None:
-        return None
-    if graph is None:
-        raise ConfigurationError("llm writes statements for a graph: pass graph='neo4j://…'")
-    return TextToCypher(graph_of(graph), llm)
-
-
-def _rule_side(graph: Graph, rules: Rules | None) -> KGRuleRetriever:
-    return KGRetriever(graph) if rules is None else KGRuleRetriever(graph, rules)
+def _question(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
+    """The query of `infer_rules`: the text of the context, or the names of the processes."""
+    values = {"query": context} if isinstance(context, str) else dict(context)
+    text = values.pop("query", None) or named(processes)
+    return knowledge_query(str(text), processes=processes or None, context=values)

@@ -48,7 +48,7 @@ from llama_retrieval_ext.graph.rules.rule import (
     Step,
     Where,
 )
-from llama_retrieval_ext.graph.rules.yaml_nodes import Fields, Reader, composed
+from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
 
 _OPERATORS: Final = {operator.value: operator for operator in FilterOperator}
 _DIRECTIONS: Final = {direction.value: direction for direction in Direction}
