@@ -12,7 +12,7 @@ from llama_retrieval_ext.graph.sqlite_rows import GraphRows
 
 
 class NodeEntry(NamedTuple):
-    """What memory holds of a node; the rest is on disk.
+    """The part of a node that is in memory; the rest is on disk.
 
     Attributes:
         key: Its row on disk.
@@ -26,12 +26,12 @@ class NodeEntry(NamedTuple):
 
 
 class Adjacency:
-    """The graph of one partition: who writes holds a lock of its own, readers need none.
+    """The graph of one partition. Writers hold a lock of the caller; readers need none.
 
     Lists of edges are replaced, never changed, so that a reader sees one state of them.
 
     Attributes:
-        nodes: What is known of each node, by id.
+        nodes: The entry of each node, by id.
     """
 
     __slots__ = ("_by_label", "_into", "_out", "_sorted", "nodes")
@@ -45,12 +45,12 @@ class Adjacency:
         self._by_label: dict[str, list[str]] | None = None
 
     def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
-        """Add nodes or replace what is known of them."""
+        """Add or replace entries of nodes."""
         self.nodes.update(entries)
         self._by_label = None
 
     def load(self, id_: str, edges: list[Edge], direction: Direction) -> None:
-        """Set the edges of a node in one direction, while nobody reads."""
+        """Set the edges of a node in one direction, before the graph is read."""
         (self._out if direction is Direction.OUT else self._into)[id_] = edges
 
     def put_edges(self, edges: Iterable[Edge]) -> None:

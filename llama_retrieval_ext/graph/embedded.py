@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, Self, TypeAlias
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
@@ -18,13 +18,12 @@ from llama_retrieval_ext.graph.adjacency import (
 )
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
-from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows
+from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
 from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 
 MEMORY: Final = ":memory:"
-FILE: Final = "graph.sqlite3"
 # Of nodes that were read, so many stay in memory.
 _CACHED: Final = 50_000
 
@@ -66,9 +65,10 @@ class EmbeddedGraph:
         self._cache: dict[int, GraphNode] = {}
         self._next_key = 1
         self.version = 0
-        path = None if self.directory == MEMORY else self._locked(Path(directory))
+        if self.directory != MEMORY:
+            self._guard = locked(Path(directory))
         try:
-            self._rows = GraphRows(path)
+            self._rows = GraphRows(None if self._guard is None else Path(directory) / FILE)
             self._partition_keys, self._partitions = load(self._rows)
             self._next_key = self._rows.last_key() + 1
         except BaseException:
@@ -144,7 +144,7 @@ class EmbeddedGraph:
         )
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write what documents say in place of what each has said before, in one transaction."""
+        """Write the rows of documents in place of their earlier rows, in one transaction."""
         return Call(
             lambda: self.write(
                 ((source, node) for source, own in said.items() for node in own.nodes),
@@ -163,7 +163,7 @@ class EmbeddedGraph:
         return Call(function)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Withdraw what documents said: rows that no other source supports are removed."""
+        """Remove the rows of documents, except those that another source supports."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:
             return rows.withdraw(sources, [self._partition_keys[each] for each in views])
@@ -207,7 +207,7 @@ class EmbeddedGraph:
             return self._open_rows().compact()
 
     def close(self) -> None:
-        """Let go of the directory; a second call does nothing."""
+        """Close the files and release the lock of the directory; a second call does nothing."""
         with self._lock:
             rows, self._rows = self._rows, None
             guard, self._guard = self._guard, None
@@ -217,24 +217,6 @@ class EmbeddedGraph:
                 guard.release()
 
     # Inside
-
-    def _locked(self, directory: Path) -> Path:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"{directory} cannot be a graph's folder: {error}"
-            ) from error
-        try:
-            self._guard = DirectoryLock(directory)
-        except StoreUnavailableError as error:
-            raise StoreUnavailableError(
-                f"the graph {directory} is open already, here or in another process; close it "
-                "there, pass on the graph that is open, or use neo4j://, which several can share"
-            ) from error
-        except OSError as error:
-            raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
-        return directory / FILE
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:

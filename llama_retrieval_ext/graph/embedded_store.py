@@ -1,4 +1,4 @@
-"""`EmbeddedPropertyGraphStore`: the embedded graph as LlamaIndex knows property graph stores."""
+"""`EmbeddedPropertyGraphStore`: the embedded graph as a LlamaIndex property graph store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,8 +40,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     Args:
         graph: The open graph, or a directory for one; ``:memory:`` for one that is gone when
             closed.
-        scope: Whose rows it reads and writes; None for all of them. A ``PropertyGraphIndex`` of a
-            tenant needs it, because that looks entities up by id alone.
+        scope: The rows that it reads and writes; None for all. A ``PropertyGraphIndex`` of a tenant
+            needs it, because that looks entities up by id alone.
 
     Examples:
         >>> from llama_index.core.graph_stores.types import EntityNode
@@ -199,7 +199,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def delete_llama_nodes(
         self, node_ids: list[str] | None = None, ref_doc_ids: list[str] | None = None
     ) -> None:
-        """Delete chunks by id or document, and what no other chunk says."""
+        """Delete chunks by id or document, with the rows that come from no other chunk."""
         chunks = set(node_ids or ())
         if ref_doc_ids:
             documents = set(ref_doc_ids)
@@ -309,7 +309,7 @@ def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:
-    """The chunk that says so; a chunk stands for itself."""
+    """The chunk that a row was extracted from; a chunk is its own source."""
     if isinstance(row, GraphNode) and row.is_passage:
         return row.id
     source = row.properties.get(TRIPLET_SOURCE_KEY)

@@ -1,4 +1,4 @@
-"""What links the passages that a scope sees: titles that they name, and terms that they share.
+"""Links between the passages of a scope: titles that they name, and terms that they share.
 
 Frequencies and cut-offs are of these passages alone, and of the moment.
 """
@@ -40,7 +40,7 @@ class TitleLinks:
     """Which passages name the titles of which.
 
     Args:
-        evidence: What the texts say.
+        evidence: Titles and phrases of the texts.
         place_of: The number of each passage.
 
     Attributes:
@@ -91,13 +91,13 @@ class TermLinks:
     """Which passages have which terms: rare phrases that they share, and entities.
 
     Args:
-        evidence: What the texts say.
+        evidence: Titles and phrases of the texts.
         place_of: The number of each passage.
         entities: Nodes of the graph that are no passages; empty where they do not link.
         edges: Of the graph; those that join passages or entities count.
 
     Attributes:
-        terms: What each term is called; phrases first, then entities by id.
+        terms: The name of each term; phrases first, then entities by id.
         said: Weight by passage and term.
         related: Weight by pair of terms, the smaller number first.
         linked: Pairs of passages that an edge of the graph joins.

@@ -12,7 +12,9 @@ import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
 
+FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
 _SCHEMA: Final = """
@@ -40,7 +42,7 @@ CREATE INDEX edge_sources_by_edge ON edge_sources (edge);
 
 @dataclass
 class Doomed:
-    """Rows that nothing supports any more.
+    """Rows without support.
 
     Attributes:
         nodes: Keys of nodes.
@@ -161,7 +163,7 @@ class GraphRows:
         )
 
     def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
-        """Forget what sources said in some partitions; return what nothing supports any more."""
+        """Remove the support of sources in some partitions; return rows that have none left."""
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
         self._db.execute("DELETE FROM visible")
         self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
@@ -173,7 +175,7 @@ class GraphRows:
         return doomed
 
     def unsupported(self, rows: Doomed) -> Doomed:
-        """Those of the rows that still nothing supports."""
+        """Those of the rows that still have no support."""
         supported = {
             kind: {
                 key
@@ -229,7 +231,7 @@ class GraphRows:
             self._db.executemany(statement, ((key,) for key in keys))
 
     def close(self) -> None:
-        """Write the log back into the file and let go of it."""
+        """Write the log back into the file and close it."""
         self._db.close()
 
     def _size(self) -> int:
@@ -260,7 +262,7 @@ class GraphRows:
             raise StoreFormatError(f"{self._path} is no graph of this package; name another folder")
         if version > FORMAT:
             raise StoreFormatError(
-                f"{self._path} has format {version}, and this version knows {FORMAT}; upgrade "
+                f"{self._path} has format {version}, and this version reads {FORMAT}; upgrade "
                 "llama-retrieval-ext"
             )
         # WAL and FULL: what is committed survives the process and the power.
@@ -311,6 +313,27 @@ _SAID_EDGES: Final = (
     "JOIN nodes b ON b.key = edges.target "
     "WHERE edge_sources.source IN (SELECT value FROM json_each(?)) ORDER BY edges.key"
 )
+
+
+def locked(directory: Path) -> DirectoryLock:
+    """Make the folder of a graph if need be, and lock it.
+
+    Raises:
+        StoreUnavailableError: It is open already, or cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
+    try:
+        return DirectoryLock(directory)
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            f"the graph {directory} is open already, here or in another process; close it "
+            "there, pass on the graph that is open, or use neo4j://, which several can share"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
 
 
 def _packed(embedding: Sequence[float] | None) -> bytes | None:

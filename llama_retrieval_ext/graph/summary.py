@@ -1,4 +1,4 @@
-"""`summary`: what a graph consists of: labels, relation types, and which joins what."""
+"""`summary`: counts of labels, and of relation types between labels."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _OWN_LABEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """What a scope sees of a graph, counted.
+    """Counts of the nodes and edges that a scope sees.
 
     Attributes:
         labels: How many nodes have each label; the greatest number first.
@@ -40,11 +40,11 @@ class GraphSummary:
 
 
 def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
-    """Return what a graph consists of.
+    """Count the labels and relations of a graph.
 
     Args:
         graph: An embedded graph, or one on Neo4j.
-        scope: Who asks; nothing else is counted.
+        scope: The rows that are counted.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``.

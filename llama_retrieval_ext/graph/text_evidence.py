@@ -1,4 +1,4 @@
-"""`TextEvidence`: what passages say, titles and phrases, brought up to date by what changed."""
+"""`TextEvidence`: titles and phrases of passages, updated incrementally."""
 
 import sys
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from llama_retrieval_ext.graph.phrases import (
 )
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Titles that more documents share say nothing ("Overview").
+# Titles that more documents share identify nothing ("Overview").
 _MOST_DOCUMENTS: Final = 5
 # One passage in fifty may have a phrase; in a small corpus a few may.
 _PHRASE_SHARE: Final = 50
@@ -47,9 +47,9 @@ class Passage:
         node: In the graph.
         document: Id of its document.
         titles: By its metadata.
-        title_names: What stands for the titles in a text.
+        title_names: Forms of the titles in texts.
         text: Its words.
-        phrases: What it has in capitals or quotation marks.
+        phrases: Phrases in capitals or quotation marks.
         chinese: Its `chinese_runs`.
     """
 
@@ -84,7 +84,7 @@ class Passage:
 
 
 class TextEvidence:
-    """What passages say: titles they name, phrases they have. `update` takes time by what changed.
+    """Titles and phrases in passages. `update` takes time in proportion to the changes.
 
     Args:
         links: Which evidence counts.
@@ -111,7 +111,7 @@ class TextEvidence:
         self._most_recurring = 0
 
     def update(self, nodes: Iterable[GraphNode]) -> None:
-        """Take in what changed since the last time.
+        """Add new passages, and drop those that are gone or changed.
 
         Args:
             nodes: Every passage that there is now.

@@ -45,7 +45,7 @@ Statement:
 
 @dataclass(frozen=True, slots=True)
 class CypherAnswer:
-    """What a statement returned.
+    """The rows that a statement returned.
 
     Attributes:
         statement: As it ran, with the conditions of the scope.
@@ -62,12 +62,12 @@ class CypherAnswer:
 
 
 class TextToCypher:
-    """Asks an LLM for a statement, and runs it if it is fit to.
+    """Asks an LLM for a statement, and runs it if it only reads rows of the scope.
 
-    The statement is stripped of what the model says around it, rewritten so that all it can match
-    is in the scope, EXPLAINed, and refused unless it only reads. A statement that is refused, or
-    that the server does not understand, goes back to the model once, with the reason. What still
-    does not do gives no answer, and the answer as a whole is degraded.
+    Text around the statement is stripped. The statement is rewritten so that it matches rows of the
+    scope only, then EXPLAINed, and refused unless it only reads. A statement that is refused, or
+    that the server cannot parse, goes back to the model once, with the reason. If the second one
+    fails too, there is no answer, and the result is degraded.
 
     Args:
         graph: A graph on Neo4j.
@@ -93,7 +93,7 @@ class TextToCypher:
 
         Args:
             question: The question.
-            scope: Who asks.
+            scope: The rows that are visible.
 
         Returns:
             A plan for the execution drivers ``run`` and ``arun``.

@@ -1,4 +1,4 @@
-"""`KnowledgeRetriever`: one entry to what rules conclude and what a vector search finds."""
+"""`KnowledgeRetriever`: one entry to conclusions of rules and hits of a vector search."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ Side: TypeAlias = BaseRetriever | Leg
 class KnowledgeRetriever(Retriever):
     """Rules and cases in one answer: what must be done, with proofs, and how others did it.
 
-    Both sides are asked at the same time. What they find is merged, each text once, by the policy's
+    Both sides run at the same time. Their hits are merged, each text once, by the policy's
     priority and then by score. Either side may be missing; one that fails or finds nothing leaves
     the other, and ``degraded`` says so. Rules are asked for the chapters that the policy names.
 
@@ -66,7 +66,7 @@ class KnowledgeRetriever(Retriever):
         policy: Which chapters ask the rules, priorities, templates, limits.
         top_k: How many items to return when the query does not say; None for all.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking, on both sides.
+        scope: The rows that are visible, on both sides.
         name: Name in traces.
 
     Raises:
@@ -125,7 +125,7 @@ class KnowledgeRetriever(Retriever):
     ) -> Self:
         """Return a retriever over a vector store and a graph, either of which may be missing.
 
-        What is given by URL is opened here, and closed by `close`.
+        `close` closes what was opened by URL here.
 
         Args:
             store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index.
@@ -134,7 +134,7 @@ class KnowledgeRetriever(Retriever):
             embed_model: The embedding model of the store.
             llm: For ``infer_rules(use_llm=True)``, over a graph on Neo4j; None for none.
             policy: As for the constructor.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             ConfigurationError: There is neither a store nor a graph, or rules without a graph.
@@ -208,7 +208,7 @@ class KnowledgeRetriever(Retriever):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> KnowledgeResponse:
-        """Return what rules and cases say to a question.
+        """Return conclusions of rules, and cases, for a question.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
@@ -216,10 +216,10 @@ class KnowledgeRetriever(Retriever):
             engineering_type: Such as ``subway``; conditions of rules see both.
             processes: Names or ids of processes; None for those that the query names.
             filters: Further conditions on metadata, for this call.
-            scope: Who is asking, for this call; narrows what the retriever is bound to.
+            scope: Narrows the scope of the retriever for this call.
             top_k: How many items, for this call.
             timeout_s: Seconds for the whole answer.
-            context: What else conditions of rules see.
+            context: Further values for conditions of rules.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
@@ -245,12 +245,12 @@ class KnowledgeRetriever(Retriever):
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
-        """Return what rules conclude for processes; nothing without a rule side.
+        """Return the conclusions of rules for processes; an empty list without a rule side.
 
         Args:
             engineering_type: For the conditions of rules; None for none.
             processes: Names or ids.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             TooFewLegsError: The rule side failed.
@@ -276,14 +276,14 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """Return the cases nearest to a question; nothing without a vector side.
+        """Return the cases nearest to a question; an empty list without a vector side.
 
         Args:
             query: The question.
             chapter: Leaves out the cases of other chapters.
             engineering_type: Leaves out the cases of other engineering types.
             limit: How many cases at most.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             TooFewLegsError: The vector side failed.
@@ -314,14 +314,14 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """Return what rules conclude for processes, and with an LLM what a statement of its finds.
+        """Return the conclusions of rules for processes, optionally with rows by an LLM's Cypher.
 
         Args:
             context: The question; or what conditions of rules see, with the question as ``query``.
             processes: Names or ids; none for those that the question names.
-            use_llm: Whether an LLM may also write a statement for the question. What that finds
-                comes behind what rules conclude; where it fails, these stand alone.
-            scope: Who is asking.
+            use_llm: Whether an LLM may also write a statement for the question. Its rows come
+                after the conclusions of rules; where it fails, the conclusions stand alone.
+            scope: The rows that are visible.
 
         Raises:
             ConfigurationError: There is no LLM to use.

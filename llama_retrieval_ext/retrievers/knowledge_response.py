@@ -1,4 +1,4 @@
-"""What a `KnowledgeRetriever` takes and returns: the query context, and a response of items."""
+"""The query and the response of a `KnowledgeRetriever`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,13 +61,13 @@ class RetrievalItem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KnowledgeResponse(SearchResult):
-    """What a `KnowledgeRetriever` found; also a `SearchResult` with the same as hits.
+    """The result of a `KnowledgeRetriever`; also a `SearchResult` with the same as hits.
 
     Attributes:
         items: Everything, by priority, then score.
         regulations: The items that rules concluded.
         cases: The items from the vector side, without templates.
-        query_context: What was asked: query, chapter, engineering type, the processes that were
+        query_context: The query, chapter, engineering type, the processes that were
             found, and whether the rules were asked.
     """
 

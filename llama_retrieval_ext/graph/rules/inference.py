@@ -1,4 +1,4 @@
-"""`infer`: what rules conclude from a graph, each conclusion with its proof."""
+"""`infer`: conclusions of rules from a graph, each with its proof."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,15 +92,15 @@ def infer(
     context: Mapping[str, object] | None = None,
     scope: Scope | None = None,
 ) -> Plan[list[Conclusion]]:
-    """Return what rules conclude, the most important first.
+    """Return the conclusions of rules, the most important first.
 
     Args:
-        graph: What the rules are matched against.
+        graph: The graph that the rules are matched against.
         rules: The rules; each way to match is one request to the graph, and they run together.
         seeds: Ids that the start of each rule is one of; None for every node.
         context: Of the query, for conditions. Its ``language`` chooses names: for ``en`` the
             property ``name_en`` of a node, where it is set.
-        scope: Who asks.
+        scope: The rows that are visible.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``: conclusions by priority, then

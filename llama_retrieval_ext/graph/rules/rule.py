@@ -1,4 +1,4 @@
-"""`Rule`: a pattern over the graph and what follows from it. Frozen values; YAML is their notation.
+"""`Rule`: a pattern over the graph and its conclusion. Frozen values; YAML is their notation.
 
 A pattern is a start node and steps, each from a variable that is bound to another. Within the
 required steps of a pattern no edge is used twice, as in one Cypher ``MATCH``; an optional step and
@@ -46,7 +46,7 @@ class Where:
         variable: The node's variable; None for the context.
         key: The property, or the name in the context.
         operator: As in filters on metadata, with the same meaning.
-        value: What it is compared with.
+        value: The value to compare with.
     """
 
     variable: str | None
@@ -88,7 +88,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a rule looks for.
+    """The part of a graph that a rule matches.
 
     Attributes:
         start: The variable that seeds bind.
@@ -146,14 +146,14 @@ class Concludes:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern, and what follows where it matches.
+    """A pattern, and the conclusion for each match.
 
     Attributes:
         id: Its name, unique among rules that are used together.
-        pattern: What it looks for.
+        pattern: The pattern to match.
         then: The conclusion in words: ``{variable}`` is a node's name, ``{variable.property}`` a
             property, ``{{`` a brace.
-        kind: What sort of conclusion it is, such as ``safety``.
+        kind: The kind of conclusion, such as ``safety``.
         priority: 1 is the most important.
         confidence: In (0, 1]; chained rules multiply theirs.
         missing: Text for an optional node, or a property, that is not there.
