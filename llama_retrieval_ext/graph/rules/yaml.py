@@ -262,53 +262,53 @@ def _nearest(message: str, words: Sequence[str]) -> str:
 
 
 def _printed(rule: Rule) -> dict[str, object]:
-    pattern, ends = rule.pattern, rule.concludes
+    pattern = rule.pattern
     labels = dict(pattern.labels)
-    start = _without_none({"node": pattern.start, "label": labels.get(pattern.start)})
-    concludes = ends and {"from": ends.source, "relation": ends.type, "to": ends.target}
-    return _without_none(
-        {
-            "id": rule.id,
-            "kind": rule.kind or None,
-            "priority": None if rule.priority == 1 else rule.priority,
-            "confidence": None if rule.confidence == 1 else rule.confidence,
-            "match": [start, *(_printed_step(step, labels) for step in pattern.steps)],
-            "unless": [_printed_step(step, labels) for step in pattern.unless] or None,
-            "where": [_printed_where(where) for where in pattern.where] or None,
-            "then": rule.then,
-            "missing": None if rule.missing == "?" else rule.missing,
-            "concludes": concludes,
-        }
-    )
+    shown: dict[str, object] = {"id": rule.id}
+    defaults = {"kind": "", "priority": 1, "confidence": 1.0}
+    shown |= {key: v for key, default in defaults.items() if (v := getattr(rule, key)) != default}
+    start: dict[str, object] = {"node": pattern.start}
+    if pattern.start in labels:
+        start["label"] = labels[pattern.start]
+    shown["match"] = [start, *(_printed_step(step, labels) for step in pattern.steps)]
+    if pattern.unless:
+        shown["unless"] = [_printed_step(step, labels) for step in pattern.unless]
+    if pattern.where:
+        shown["where"] = [_printed_where(where) for where in pattern.where]
+    shown["then"] = rule.then
+    if rule.missing != "?":
+        shown["missing"] = rule.missing
+    if rule.concludes is not None:
+        ends = rule.concludes
+        shown["concludes"] = {"from": ends.source, "relation": ends.type, "to": ends.target}
+    return shown
 
 
 def _printed_step(step: Step, labels: Mapping[str, str]) -> dict[str, object]:
-    return _without_none(
-        {
-            "from": step.source,
-            "follow": step.types[0] if len(step.types) == 1 else list(step.types),
-            "direction": None if step.direction is Direction.OUT else step.direction.value,
-            "hops": None if step.hops == (1, 1) else list(step.hops),
-            "optional": step.optional or None,
-            "node": step.target,
-            "label": labels.get(step.target),
-        }
-    )
+    shown: dict[str, object] = {"from": step.source}
+    shown["follow"] = step.types[0] if len(step.types) == 1 else list(step.types)
+    if step.direction is not Direction.OUT:
+        shown["direction"] = step.direction.value
+    if step.hops != (1, 1):
+        shown["hops"] = list(step.hops)
+    if step.optional:
+        shown["optional"] = True
+    shown["node"] = step.target
+    if step.target in labels:
+        shown["label"] = labels[step.target]
+    return shown
 
 
 def _printed_where(where: Where) -> dict[str, object]:
-    is_equal, value = where.operator is FilterOperator.EQ, where.value
-        return _without_none(
-        {
-            "context": where.key if where.variable is None else None,
-            "node": where.variable,
-            "property": None if where.variable is None else where.key,
-            "operator": None if is_equal else where.operator.value,
-            "value_from": from_context,
-            "value": list(value) if isinstance(value, tuple) else None if from_context else value,
-        }
+    shown: dict[str, object] = (
+        {"context": where.key}
+        if where.variable is None
+        else {"node": where.variable, "property": where.key}
     )
-
-
-def _without_none(fields: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in fields.items() if value is not None}
+    if where.operator is not FilterOperator.EQ:
+        shown["operator"] = where.operator.value
+    if isinstance(where.value, FromContext):
+        shown["value_from"] = where.value.key
+    elif where.value is not None:
+        shown["value"] = list(where.value) if isinstance(where.value, tuple) else where.value
+    return shown
