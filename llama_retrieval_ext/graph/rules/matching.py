@@ -144,8 +144,8 @@ class _Traversal:
             yield Match(tuple(bound[name] for name in self.pattern.variables), proof)
             return
         step = self.pattern.optional[at]
-        ways = list(self._ways(step, bound, frozenset())) or [(None, ())]
-        for node_id, path in ways:
+        ways: list[tuple[str | None, tuple[Edge, ...]]] = [*self._ways(step, bound, frozenset())]
+        for node_id, path in ways or [(None, ())]:
             yield from self._optional(at + 1, {**bound, step.target: node_id}, (*proof, path))
 
     def _is_possible(self, step: Step, bound: _Bound) -> bool:
