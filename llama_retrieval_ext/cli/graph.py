@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+    from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
-    from llama_retrieval_ext.graph.rules.rule import RuleSet
     from llama_retrieval_ext.results import SearchResult
 
 SAMPLE: Final = "sample"

@@ -45,7 +45,7 @@ from llama_retrieval_ext.errors import (
     RetrievalExtError,
     describe,
 )
-from llama_retrieval_ext.graph.rules.yaml_nodes import Reader, composed, position
+from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 VERSION: Final = 1
 _PIPELINE: Final = "pipeline"

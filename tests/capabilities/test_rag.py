@@ -161,7 +161,10 @@ class EndlessLLM(ScriptedLLM):
 
     _stopped: Event = PrivateAttr(default_factory=Event)
 
-    def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:  # noqa: ANN401, ARG002
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:
         try:
             for number in count():
                 yield CompletionResponse(text="so " * number)
@@ -171,7 +174,7 @@ class EndlessLLM(ScriptedLLM):
 
 
 def test_a_stream_that_is_closed_stops_the_model() -> None:
-    llm = EndlessLLM([])
+    llm = EndlessLLM()
     answers = RAGGenerator(FakeRetriever([("a", 1.0)]), llm=llm).stream(QUESTION)
     next(answers)
     answers.close()  # type: ignore[attr-defined]  # a generator

@@ -1,4 +1,4 @@
-"""Reads YAML nodes with their lines, and says which names and values were expected."""
+"""Reads YAML nodes with line numbers; errors list the expected names and values."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -49,10 +49,10 @@ def _check_events(text: str, reader: "Reader") -> None:
 
 
 class Reader:
-    """Reads YAML nodes, and knows where they stand.
+    """Reads YAML nodes; errors name file, line and column.
 
     Args:
-        file: What the text is called in messages.
+        file: Name of the text in messages.
     """
 
     what: ClassVar[str] = "rules"
@@ -114,7 +114,7 @@ class Fields:
         reader: Where errors come from.
         node: The mapping.
         found: Nodes of its fields, by name.
-        what: What it is called in messages.
+        what: Its name in messages.
     """
 
     def __init__(
