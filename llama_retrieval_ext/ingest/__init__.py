@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
     from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-    from llama_retrieval_ext.ingest.ray import ingest_with_ray
-    from llama_retrieval_ext.ingest.readers import read_documents
+    from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
+    from llama_retrieval_ext.ingest.readers.files import read_documents
 
 
 __all__ = [
@@ -27,7 +27,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.ingest.copy": ("CopyReport", "copy_knowledge_base"),
         "llama_retrieval_ext.ingest.info": ("KnowledgeBaseInfo",),
         "llama_retrieval_ext.ingest.knowledge_base": ("KnowledgeBase",),
-        "llama_retrieval_ext.ingest.ray": ("ingest_with_ray",),
-        "llama_retrieval_ext.ingest.readers": ("read_documents",),
+        "llama_retrieval_ext.ingest.ray.ingest": ("ingest_with_ray",),
+        "llama_retrieval_ext.ingest.readers.files": ("read_documents",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

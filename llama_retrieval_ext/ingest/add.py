@@ -10,10 +10,10 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ModelMismatchError
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument, ref_of
-from llama_retrieval_ext.ingest.journal import WriteOutcome
-from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.ledger.journal import WriteOutcome
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
-from llama_retrieval_ext.ingest.readers import ReaderIds
+from llama_retrieval_ext.ingest.readers.files import ReaderIds
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
 from llama_retrieval_ext.ingest.transform import batched, check_dimension
 from llama_retrieval_ext.ingest.write import Writer

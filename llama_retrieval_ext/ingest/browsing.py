@@ -9,7 +9,7 @@ from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.ingest.contents import Contents
 from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
-from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.index import IndexInfo

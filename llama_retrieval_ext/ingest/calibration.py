@@ -10,7 +10,7 @@ from typing import Final
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.refreshing import Refreshable
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms

@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest.documents import DocumentKey, key_of_node
-from llama_retrieval_ext.ingest.ledger import Entry, Ledger
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger
 from llama_retrieval_ext.ingest.transform import batched
 from llama_retrieval_ext.query import Scope, source_in
 

@@ -21,14 +21,14 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.graph_side import (
+from llama_retrieval_ext.ingest.graph.side import (
     GraphSide,
     is_same_graph,
     open_graph_side,
     open_recorded,
 )
-from llama_retrieval_ext.ingest.graph_target import with_rows
-from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.graph.target import with_rows
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.report import progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,

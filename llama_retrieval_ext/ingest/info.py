@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger
 from llama_retrieval_ext.ingest.storage import BY_TENANT
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo

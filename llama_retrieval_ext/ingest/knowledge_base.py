@@ -26,9 +26,9 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.contents import Contents, batches
-from llama_retrieval_ext.ingest.extraction import Extraction
-from llama_retrieval_ext.ingest.graph_side import open_graph_side
-from llama_retrieval_ext.ingest.ledger import (
+from llama_retrieval_ext.ingest.graph.extraction import Extraction
+from llama_retrieval_ext.ingest.graph.side import open_graph_side
+from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,

@@ -13,7 +13,7 @@ from llama_retrieval_ext.ingest.documents import (
     identified,
     stamped,
 )
-from llama_retrieval_ext.ingest.extraction import Extraction
+from llama_retrieval_ext.ingest.graph.extraction import Extraction
 from llama_retrieval_ext.ingest.transform import Embedder, Splitter
 
 

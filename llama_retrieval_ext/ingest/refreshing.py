@@ -7,7 +7,7 @@ from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.add import IngestionParts
 from llama_retrieval_ext.ingest.browsing import Browsable
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.snapshot import Refresher, Snapshot
 from llama_retrieval_ext.ingest.storage import Storage
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.ingest.graph_side import open_recorded
-from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.ingest.graph.side import open_recorded
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     graph_target,

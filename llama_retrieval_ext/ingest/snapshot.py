@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
     RetrievalExtError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.storage import LEDGER, missing
 from llama_retrieval_ext.stores.embedded.files import frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

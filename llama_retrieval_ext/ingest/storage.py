@@ -21,18 +21,18 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
-from llama_retrieval_ext.ingest.graph_side import GraphSide
-from llama_retrieval_ext.ingest.graph_target import GraphTarget
-from llama_retrieval_ext.ingest.journal import Journal, LocalJournal
-from llama_retrieval_ext.ingest.ledger import (
+from llama_retrieval_ext.ingest.graph.side import GraphSide
+from llama_retrieval_ext.ingest.graph.target import GraphTarget
+from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
+from llama_retrieval_ext.ingest.ledger.ledger import (
     FORMAT,
     KnowledgeBaseConfig,
     Ledger,
     unknown_nodes_error,
 )
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger, open_tables
-from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
-from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
+from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.ingest.write import (
     StoreTarget,
     WriteLock,

@@ -27,8 +27,8 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.graph_target import without_rows
-from llama_retrieval_ext.ingest.journal import Claim, Journal, JournalState, Reply, WriteOutcome
+from llama_retrieval_ext.ingest.graph.target import without_rows
+from llama_retrieval_ext.ingest.ledger.journal import Claim, Journal, JournalState, Reply, WriteOutcome
 from llama_retrieval_ext.ingest.transform import each_or_error
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
     StoreClosedError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]

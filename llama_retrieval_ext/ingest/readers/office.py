@@ -9,7 +9,7 @@ from llama_index.core.schema import Document
 from openpyxl import load_workbook
 from pptx import Presentation
 
-from llama_retrieval_ext.ingest.file_formats import row_text
+from llama_retrieval_ext.ingest.readers.formats import row_text
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
 

@@ -12,7 +12,7 @@ from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.ingest.add import group_batches, grouped
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.readers import Reading, find_files
+from llama_retrieval_ext.ingest.readers.files import Reading, find_files
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
 from llama_retrieval_ext.ingest.transform import batched
 from llama_retrieval_ext.query import Scope
@@ -21,7 +21,7 @@ from llama_retrieval_ext.urls import Location
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-    from llama_retrieval_ext.ingest.ray_cluster import Cluster, Work
+    from llama_retrieval_ext.ingest.ray.cluster import Cluster, Work
 
 # A task reads 64 files or 4 MB: seconds of work, and little to do again when a worker dies.
 _FILES = 64
@@ -114,7 +114,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
 
 def _cluster_type() -> "type[Cluster]":
     try:
-        from llama_retrieval_ext.ingest.ray_cluster import Cluster  # noqa: PLC0415 - an extra
+        from llama_retrieval_ext.ingest.ray.cluster import Cluster  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise

@@ -27,7 +27,7 @@ from llama_retrieval_ext.ingest.add import Addition, Group
 from llama_retrieval_ext.ingest.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
-from llama_retrieval_ext.ingest.readers import Reading, read_files
+from llama_retrieval_ext.ingest.readers.files import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 

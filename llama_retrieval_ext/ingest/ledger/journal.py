@@ -17,7 +17,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.local_ledger import Database
+from llama_retrieval_ext.ingest.ledger.local_ledger import Database
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.ingest.documents import DocumentKey
-from llama_retrieval_ext.ingest.ledger import (
+from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
@@ -17,7 +17,7 @@ from llama_retrieval_ext.ingest.ledger import (
     is_visible,
     unknown_nodes_error,
 )
-from llama_retrieval_ext.ingest.records import (
+from llama_retrieval_ext.ingest.ledger.records import (
     CONFIG,
     OLD_CONFIG,
     TOTALS,

@@ -16,8 +16,8 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 
 EXTRA: Final = "quickstart"
 _LLAMA_INDEX: Final = "llama_index.readers.file"
-_OFFICE: Final = "llama_retrieval_ext.ingest.office"
-_HTML: Final = ("llama_retrieval_ext.ingest.html", "HTMLReader")
+_OFFICE: Final = "llama_retrieval_ext.ingest.readers.office"
+_HTML: Final = ("llama_retrieval_ext.ingest.readers.html", "HTMLReader")
 # Readers that need the extra. `CSVReader` reads CSV, and `TextReader` whatever is not here.
 _WITH_EXTRA: Final[Mapping[str, tuple[str, str]]] = {
     ".pdf": (_LLAMA_INDEX, "PDFReader"),

@@ -16,7 +16,7 @@ from typing import Any
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, key_of_node
-from llama_retrieval_ext.ingest.journal import (
+from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
     JournalState,
     Reply,
@@ -24,7 +24,7 @@ from llama_retrieval_ext.ingest.journal import (
     claim_of,
     duplicate_error,
 )
-from llama_retrieval_ext.ingest.records import (
+from llama_retrieval_ext.ingest.ledger.records import (
     Change,
     DocumentRecord,
     Value,
@@ -32,7 +32,7 @@ from llama_retrieval_ext.ingest.records import (
     record_id,
     temporary,
 )
-from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 

@@ -22,7 +22,7 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, UnstableIdWarning
 from llama_retrieval_ext.ingest.documents import ref_of
-from llama_retrieval_ext.ingest.file_formats import TextReader, missing_reader, reader_for
+from llama_retrieval_ext.ingest.readers.formats import TextReader, missing_reader, reader_for
 from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
 
 _PART: Final = "_part_"
