@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.ingest.browsing import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
-    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
     from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
     from llama_retrieval_ext.ingest.readers.files import read_documents
@@ -25,7 +25,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.ingest.copy": ("CopyReport", "copy_knowledge_base"),
-        "llama_retrieval_ext.ingest.info": ("KnowledgeBaseInfo",),
+        "llama_retrieval_ext.ingest.browsing": ("KnowledgeBaseInfo",),
         "llama_retrieval_ext.ingest.knowledge_base": ("KnowledgeBase",),
         "llama_retrieval_ext.ingest.ray.ingest": ("ingest_with_ray",),
         "llama_retrieval_ext.ingest.readers.files": ("read_documents",),

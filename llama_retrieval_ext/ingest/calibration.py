@@ -1,6 +1,7 @@
 """Calibration of a knowledge base by questions made of its own sentences."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -11,7 +12,7 @@ from typing import Final
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.refreshing import Refreshable
+from llama_retrieval_ext.ingest.snapshot import Refreshable
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -68,6 +69,10 @@ class Calibrated(Refreshable):
     """The part of a knowledge base that estimates whether an answer is there."""
 
     _calibrations: Calibrations
+
+    @abstractmethod
+    def _check_writable(self) -> None:
+        """Raise if it was opened to read only."""
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0

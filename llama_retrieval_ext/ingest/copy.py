@@ -29,16 +29,14 @@ from llama_retrieval_ext.ingest.graph.side import (
 )
 from llama_retrieval_ext.ingest.graph.target import with_rows
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
 from llama_retrieval_ext.ingest.report import progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
-    graph_target,
     in_memory,
     missing,
-    open_ledger,
     open_storage,
-    writer_of,
 )
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer

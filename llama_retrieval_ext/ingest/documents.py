@@ -3,24 +3,17 @@
 import json
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import pack
-from typing import NamedTuple
-from uuid import UUID, uuid5
+from typing import Final, NamedTuple, TypeVar
 
 from llama_index.core.schema import (
     BaseNode,
     Document,
-    IndexNode,
-    MetadataMode,
     Node,
-    NodeRelationship,
-    ObjectType,
-    RelatedNodeInfo,
     TransformComponent,
 )
 from pydantic_core import PydanticSerializationError
@@ -224,66 +217,6 @@ def _content(node: BaseNode) -> bytes:
         ) from error
 
 
-# Of this package's chunks; made up once, never to change.
-_NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
-
-
-def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
-    """Copies of a document's fresh nodes under lasting ids; what refers to them is rewritten.
-
-    An id depends on the document, the node's text, and how many nodes with that text come before
-    it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
-    every engine takes.
-
-    Args:
-        nodes: What the transformations made of the document, in order.
-        key: The document; each node gets it as its source.
-
-    Raises:
-        DuplicateNodeError: Two nodes have the same id.
-    """
-    seen: Counter[str] = Counter()
-    ids: dict[str, str] = {}
-    for node in nodes:
-        if node.node_id in ids:
-            raise DuplicateNodeError(
-                f"the transformations gave two nodes of document {key.ref!r} the id "
-                f"{node.node_id!r}; each must be a node of its own",
-                node.node_id,
-            )
-        text = node.get_content(MetadataMode.NONE)
-        ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
-        seen[text] += 1
-    return [_renamed(node, ids, key) for node in nodes]
-
-
-def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
-    relationships: dict[NodeRelationship, object] = {
-        kind: [_refer(each, ids) for each in related]
-        if isinstance(related, list)
-        else _refer(related, ids)
-        for kind, related in node.relationships.items()
-    }
-    relationships[NodeRelationship.SOURCE] = _source(node, key)
-    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
-    if isinstance(node, IndexNode):
-        update["index_id"] = ids.get(node.index_id, node.index_id)
-    return node.model_copy(update=update)
-
-
-def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
-    if related.node_id not in ids:
-        return related
-    return related.model_copy(update={"node_id": ids[related.node_id]})
-
-
-def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
-    source = node.relationships.get(NodeRelationship.SOURCE)
-    if isinstance(source, RelatedNodeInfo):
-        return source.model_copy(update={"node_id": key.ref})
-    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)
-
-
 def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
     """The node, or a copy of it, that carries the tenant and knowledge base of its document.
 
@@ -314,3 +247,71 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
 
 def _with(keys: list[str], more: dict[str, str]) -> list[str]:
     return list(dict.fromkeys([*keys, *more]))
+
+
+# In the metadata of a node on its way in: further rows of the graph that it says, as JSON.
+ROWS_KEY: Final = "__graph_rows__"
+
+
+def without_rows(node: BaseNode) -> BaseNode:
+    """The node as it is stored and shown: without the rows that it brings for the graph."""
+    if ROWS_KEY not in node.metadata:
+        return node
+    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
+    return node.model_copy(update={"metadata": kept})
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def each_or_error(
+    items: Sequence[A],
+    work: Callable[[Sequence[A]], Sequence[B]],
+    *,
+    fatal: tuple[type[Exception], ...] = (),
+) -> list[B | Exception]:
+    """What becomes of each item, or the error that kept it from it.
+
+    All are tried together; if that fails, each alone.
+
+    Args:
+        items: What to work on.
+        work: Gives one result an item, in their order, or raises.
+        fatal: Errors that are not any item's fault; they are raised.
+
+    Examples:
+        >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])
+        [1, ValueError("invalid literal for int() with base 10: 'x'")]
+
+    """
+    if not items:
+        return []
+    try:
+        return list(work(items))
+    except fatal:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is handed on as the item's result
+        if len(items) == 1:
+            return [error]
+    return [result for item in items for result in each_or_error([item], work, fatal=fatal)]
+
+
+def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Iterator[list[A]]:
+    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
+
+    Examples:
+        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
+        [[1, 2], [3], [4]]
+
+    """
+    batch: list[A] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += weight(item)
+        if total >= limit:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

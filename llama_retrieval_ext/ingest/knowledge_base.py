@@ -33,18 +33,11 @@ from llama_retrieval_ext.ingest.ledger.ledger import (
     KnowledgeBaseConfig,
     Ledger,
 )
-from llama_retrieval_ext.ingest.preparation import Preparation
-from llama_retrieval_ext.ingest.refreshing import open_snapshot
-from llama_retrieval_ext.ingest.removal import remove_knowledge_base
+from llama_retrieval_ext.ingest.opening import open_ledger, remove_knowledge_base, writer_of
+from llama_retrieval_ext.ingest.preparation import Preparation, Splitter
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.storage import (
-    RequestedSetup,
-    Storage,
-    open_ledger,
-    open_storage,
-    writer_of,
-)
-from llama_retrieval_ext.ingest.transform import Splitter
+from llama_retrieval_ext.ingest.snapshot import open_snapshot
+from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, open_storage
 from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
@@ -440,6 +433,12 @@ class KnowledgeBase(Calibrated):
             raise ScopeRequiredError(
                 f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
                 "--tenant or --kb-id"
+            )
+
+    def _check_writable(self) -> None:
+        if self._snapshot is not None:
+            raise ConfigurationError(
+                f"{self.url} was opened with read_only=True; open it without to write"
             )
 
     def _check_open(self) -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.errors import IngestionError
+from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument
+from llama_retrieval_ext.ingest.ledger.journal import WriteOutcome
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,3 +118,73 @@ def progress(
     total = len(items) if isinstance(items, Sized) else None
     with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
         yield bar.update
+
+
+class Tally:
+    """The report in the making."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._counts = dict.fromkeys(WriteOutcome, 0)
+        self._skipped: dict[str, str] = {}
+        self._failures: dict[str, Exception] = {}
+        self._n_nodes = 0
+        self._seen: dict[DocumentKey, str] = {}
+
+    def is_new(self, document: SourceDocument) -> bool:
+        """Whether this is the first document of its key; another with the same key fails."""
+        if document.key not in self._seen:
+            self._seen[document.key] = document.digest
+            return True
+        if self._seen[document.key] == document.digest:
+            self.unchanged()
+            return False
+        ref = document.key.ref
+        self.failed(
+            ref,
+            DuplicateNodeError(
+                f"document {ref!r} was given twice in one call, with different content; the first "
+                "was taken. Give each its own id, or all nodes of a document in a row",
+                ref,
+            ),
+        )
+        return False
+
+    def failed(self, ref: str, error: Exception) -> None:
+        """Note a document that could not be added."""
+        self._failures[ref] = error
+
+    def skipped(self, ref: str, reason: str) -> None:
+        """Note a document with nothing to store."""
+        self._skipped[ref] = reason
+
+    def unchanged(self) -> None:
+        """Note a document that is there already."""
+        self._counts[WriteOutcome.UNCHANGED] += 1
+
+    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
+        """Note a document that is there now."""
+        self._counts[outcome] += 1
+        if outcome is not WriteOutcome.UNCHANGED:
+            self._n_nodes += len(document.nodes)
+
+    def merge(self, report: IngestionReport) -> None:
+        """Note what another process says of documents that it has written."""
+        self._counts[WriteOutcome.ADDED] += report.added
+        self._counts[WriteOutcome.UPDATED] += report.updated
+        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
+        self._skipped.update(report.skipped)
+        self._failures.update(report.failures)
+        self._n_nodes += report.n_nodes
+
+    def report(self) -> IngestionReport:
+        """What came of all of them."""
+        return IngestionReport(
+            added=self._counts[WriteOutcome.ADDED],
+            updated=self._counts[WriteOutcome.UPDATED],
+            unchanged=self._counts[WriteOutcome.UNCHANGED],
+            skipped=dict(self._skipped),
+            failures=dict(self._failures),
+            n_nodes=self._n_nodes,
+            seconds=perf_counter() - self._started,
+        )

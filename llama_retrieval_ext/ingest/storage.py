@@ -9,37 +9,20 @@ crash between these two leaves an empty store without a ledger, which is no know
 """
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import time
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.graph.side import GraphSide
-from llama_retrieval_ext.ingest.graph.target import GraphTarget
-from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
-from llama_retrieval_ext.ingest.ledger.ledger import (
-    FORMAT,
-    KnowledgeBaseConfig,
-    Ledger,
-    unknown_nodes_error,
-)
+from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
-from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.ingest.write import (
-    StoreTarget,
-    WriteLock,
-    Writer,
-    WriteTarget,
-    lock_of,
-)
+from llama_retrieval_ext.ingest.write import WriteLock, lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.config import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -284,142 +267,3 @@ def _remembered(
 def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]:
     name = BY_TENANT.get(location.engine)
     return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}
-
-
-_logger = logging.getLogger(__name__)
-
-
-def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
-    """The ledger of a place; what a crash left half done is finished or undone.
-
-    Args:
-        place: The store and where its ledger is.
-        asked: What the one who opens it says.
-        where: The knowledge base, for messages.
-
-    Raises:
-        StoreFormatError: The store holds nodes that no ledger knows, or the ledger is newer.
-        ModelMismatchError: It was made with another embedding model.
-        ConfigurationError: It was made with other settings.
-        StoreUnavailableError: It cannot be read or written.
-    """
-    with place.lock:
-        ledger = place.ledger()
-        try:
-            _set_up(ledger, place, asked, where)
-            # What is half done on a server may be another process's work; who writes next settles.
-            if place.is_exclusive and ledger.n_nodes_at_rest() is None:
-                writer_of(place, ledger).settle()
-            _check_in_step(ledger, place, where)
-            _check_graph(ledger, place, where)
-            _upgrade(ledger, place, where)
-        except BaseException:
-            ledger.close()
-            raise
-    return ledger
-
-
-def _set_up(ledger: Ledger, place: Storage, asked: KnowledgeBaseConfig, where: str) -> None:
-    if ledger.admit(asked, where):
-        return
-    # Without a ledger nobody knows which model made the vectors. An empty store is what remains
-    # when the process dies between creating the store and its ledger.
-    count = place.count()
-    if count:
-        if ledger.admit(asked, where):  # another process has set it up in this moment
-            return
-        raise unknown_nodes_error(where, count)
-    ledger.update_config(lambda recorded: recorded or asked.as_new())
-    ledger.admit(asked, where)
-
-
-def _upgrade(ledger: Ledger, place: Storage, where: str) -> None:
-    """Record what earlier formats have not: the sources of documents."""
-    config = ledger.config()
-    if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
-        return
-    try:
-        ledger.record_sources(sources_of(place.store, ledger))
-        ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
-    except StoreUnavailableError as error:  # without the right to write it can be read all the same
-        _logger.warning(
-            "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
-            "counts as its own source (%s)",
-            where,
-            config.format,
-            FORMAT,
-            error,
-        )
-
-
-def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
-    """Warn if the store was changed without the ledger: restored, cleared, added to."""
-    known, held = ledger.n_nodes_at_rest(), place.count()
-    if known == held:
-        return
-    known, held = ledger.n_nodes_at_rest(exact=True), place.count()
-    if known is None:
-        _logger.info("%s is being written to, or its last writer died", where)
-        return
-    if held == known or known != ledger.n_nodes_at_rest(exact=True):
-        return
-    if held < known:
-        _doubt_all(ledger, where)
-    _logger.warning(
-        "%s holds %d nodes, and %d were added through a knowledge base: something else has changed "
-        "its store. Add the documents again to bring it in step",
-        where,
-        held,
-        known,
-    )
-
-
-def _check_graph(ledger: Ledger, place: Storage, where: str) -> None:
-    """Warn if the graph was lost: deleted, or cleared by something else."""
-    # On a server it would take reading the list of documents.
-    ids = ledger.sample(None, 1) if place.graph and isinstance(ledger, LocalLedger) else []
-    if place.graph is None or not ids or ledger.n_nodes_at_rest() is None:
-        return
-    try:
-        found = place.graph.graph.nodes(ids, scope=None).function()
-    except StoreUnavailableError as error:  # other searches work all the same
-        _logger.warning("the graph %s of %s is down: %s", place.graph.url, where, error)
-        return
-    if not found:
-        _doubt_all(ledger, where)
-        _logger.warning(
-            "the graph %s does not have what was added to %s: something else has changed it. Add "
-            "the documents again to bring it in step",
-            place.graph.url,
-            where,
-        )
-
-
-def _doubt_all(ledger: Ledger, where: str) -> None:
-    try:
-        ledger.doubt_all()
-    except StoreUnavailableError as error:  # who may only read can do so all the same
-        _logger.warning("%s cannot note that it lost nodes: %s", where, error)
-
-
-def writer_of(place: Storage, ledger: Ledger) -> Writer:
-    """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [StoreTarget(place.store, place.flush)]
-    if place.graph is not None:
-        # First: what fails there is not in the store, where searches would find it.
-        targets.insert(0, graph_target(place.graph, ledger))
-    return Writer(targets, _journal_of(place, ledger), lock=place.lock)
-
-
-def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
-    """Return the graph of a knowledge base as a target of writes."""
-    config = ledger.config()
-    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
-
-
-def _journal_of(place: Storage, ledger: Ledger) -> Journal:
-    if isinstance(ledger, RemoteLedger):
-        return RemoteJournal(ledger, partial(stored_nodes, place.store))
-    if isinstance(ledger, LocalLedger):
-        return LocalJournal(ledger.database)
-    raise TypeError(f"{type(ledger).__name__} has no journal")

@@ -26,10 +26,19 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.graph.target import without_rows
-from llama_retrieval_ext.ingest.ledger.journal import Claim, Journal, JournalState, Reply, WriteOutcome
-from llama_retrieval_ext.ingest.transform import each_or_error
+from llama_retrieval_ext.ingest.documents import (
+    DocumentKey,
+    Prepared,
+    each_or_error,
+    without_rows,
+)
+from llama_retrieval_ext.ingest.ledger.journal import (
+    Claim,
+    Journal,
+    JournalState,
+    Reply,
+    WriteOutcome,
+)
 
 T = TypeVar("T")
 

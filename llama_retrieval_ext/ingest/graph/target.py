@@ -6,7 +6,6 @@ passage said goes when it is deleted or replaced, and what others say too stays.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
@@ -14,10 +13,8 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, passage_rows
+from llama_retrieval_ext.ingest.documents import ROWS_KEY, without_rows
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-
-# In the metadata of a node on its way in: further rows of the graph that it says, as JSON.
-ROWS_KEY: Final = "__graph_rows__"
 
 
 class GraphTarget:
@@ -94,14 +91,6 @@ class GraphTarget:
 
 def _scope_of(metadata: Mapping[str, object]) -> dict[str, object]:
     return {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
-
-
-def without_rows(node: BaseNode) -> BaseNode:
-    """The node as it is stored and shown: without the rows that it brings for the graph."""
-    if ROWS_KEY not in node.metadata:
-        return node
-    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
-    return node.model_copy(update={"metadata": kept})
 
 
 def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
