@@ -366,15 +366,6 @@ class Ledger(ABC):
         return sorted(node_id for own in ids.values() for node_id in own)[:size]
 
 
-def is_visible(key: DocumentKey, scope: Scope | None) -> bool:
-    """Whether a scope can see a document; without a scope, any."""
-    if scope is None:
-        return True
-    if scope.tenant_id is not None and key.tenant != scope.tenant_id:
-        return False
-    return not scope.kb_ids or key.kb in scope.kb_ids
-
-
 def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
     """Return the configuration that a ledger records; None where it records nothing."""
     # A newer version may record more than is known here; it is refused by its format.

@@ -1,14 +1,14 @@
 """The records of a ledger on a server: one per document, and one for the configuration.
 
-A document's record has its key, digest, source and node ids and, while a writer changes it, the
-claim: who, since when, and the new version. It is replaced as a whole. Long values lie in parts of
-their own, which the record names before they are written and until they are deleted, so that a
-crash leaves no part that nobody finds.
+The record of a document has its key, digest, source and node ids and, while a writer changes it,
+the claim: the writer, the time, and the new version. It is replaced as a whole. Long values are
+stored in records of their own, their parts. A document names its parts before they are written and
+until they are deleted, so that a crash leaves no part that no record names.
 """
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -21,10 +21,6 @@ from llama_retrieval_ext.ingest.ledger.ledger import Entry
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
 
-CONFIG: Final = "config"
-TOTALS: Final = "totals"
-# The first record of a ledger of format 2 on a server.
-OLD_CONFIG: Final = "manifest"
 _DOCUMENT: Final = "document"
 _SINCE: Final = "since"
 _WRITER: Final = "writer"
@@ -35,12 +31,12 @@ _INLINE: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A text in a record, or the name of the parts that have it.
+    """A text in a record, or the name of its parts.
 
     Attributes:
         text: The text, if it is short.
-        stamp: Tells its parts from all others; empty where there are none.
-        n_parts: How many parts it has.
+        stamp: Identifies the parts; empty where there are none.
+        n_parts: How many parts there are.
     """
 
     text: str = ""
@@ -49,46 +45,49 @@ class Value:
 
     @property
     def part_ids(self) -> list[str]:
-        """The ids of its parts."""
+        """The ids of the parts."""
         return [f"part:{self.stamp}/{number}" for number in range(self.n_parts)]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a writer is doing with a document.
+    """A change of a document that a writer has begun.
 
     Attributes:
-        state: Which of adding, updating and deleting.
-        digest: Of the new version.
-        source: Of the new version.
+        state: Adding, updating or deleting; None for a document at rest.
+        digest: Of the new version, as are the others.
+        source: Its source.
         n_nodes: How many nodes it has.
         nodes: Their ids, as a JSON list.
-        redo: The whole new version of a document that is being updated.
+        redo: For an update, all of its nodes with their embeddings.
     """
 
-    state: JournalState
+    state: JournalState | None = None
     digest: str = ""
     source: str = ""
     n_nodes: int = 0
-    nodes: Value = Value()
+    nodes: Value = Value("[]")
     redo: Value = Value()
+
+
+_AT_REST: Final = Change()
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """A document as the ledger has it.
+    """A document in the ledger.
 
     Attributes:
-        key: Which document.
+        key: The document.
         created: When it was first added, in nanoseconds since 1970.
         digest: Of the stored version; empty if it counts as changed.
         source: The file it came from; empty where it is its own source.
         n_nodes: How many nodes it has.
         nodes: Their ids, as a JSON list.
-        change: What a writer is doing with it; None at rest.
-        trash: Values whose parts are yet to be deleted.
-        writer: Who changes it, or deletes parts.
-        since: When the writer last said so, in milliseconds since 1970.
+        change: The change that a writer has begun.
+        trash: Values whose parts may not have been deleted yet.
+        writer: The writer that changes it.
+        since: When the writer last renewed its claim, in milliseconds since 1970.
         version: Of the record; empty for one that is not stored.
     """
 
@@ -97,42 +96,53 @@ class DocumentRecord:
     digest: str = ""
     source: str = ""
     n_nodes: int = 0
-    nodes: Value = Value()
-    change: Change | None = None
+    nodes: Value = Value("[]")
+    change: Change = _AT_REST
     trash: tuple[Value, ...] = ()
     writer: str = ""
     since: int = 0
     version: str = ""
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether no writer changes it."""
+        return self.change.state is None
+
+    @property
+    def id(self) -> str:
+        """The id of the record."""
+        return record_id(self.key)
+
+    @property
+    def values(self) -> list[Value]:
+        """All values with parts that it names."""
+        named = (self.nodes, self.change.nodes, self.change.redo, *self.trash)
+        return [each for each in named if each.n_parts]
+
+    @property
     def entry(self) -> Entry:
-        """What readers see of it: of a document that is being added, the new version."""
-        at_rest = self.change if self.change and self.change.state is JournalState.ADDING else self
-        return Entry(self.key, self.digest, at_rest.source or self.key.ref, at_rest.n_nodes)
+        """The document as readers see it; while it is being added, its new version."""
+        shown = self.change if self.change.state is JournalState.ADDING else self
+        return Entry(self.key, self.digest, shown.source or self.key.ref, shown.n_nodes)
 
     def finished(self) -> "DocumentRecord":
-        """Return the record at rest once its change is done."""
-        change = self.change or Change(JournalState.DELETING)
-        trash = (self.nodes, change.redo)
-        return replace(
-            self._at_rest(trash),
-            digest=change.digest,
-            source=change.source,
-            n_nodes=change.n_nodes,
-            nodes=change.nodes,
+        """Return the record with the change done."""
+        new = self.change
+        done = replace(
+            self, digest=new.digest, source=new.source, n_nodes=new.n_nodes, nodes=new.nodes
         )
+        return done._at_rest((self.nodes, new.redo))
 
     def undone(self) -> "DocumentRecord":
-        """Return the record at rest without its change; the document counts as changed."""
-        change = self.change or Change(JournalState.DELETING)
-        return replace(self._at_rest((change.nodes, change.redo)), digest="")
+        """Return the record without the change; the document counts as changed."""
+        return replace(self, digest="")._at_rest((self.change.nodes, self.change.redo))
 
-    def _at_rest(self, values: Iterable[Value]) -> "DocumentRecord":
-        trash = tuple(each for each in (*self.trash, *values) if each.n_parts)
-        return replace(self, change=None, trash=trash)
+    def _at_rest(self, unused: Iterable[Value]) -> "DocumentRecord":
+        trash = tuple(each for each in unused if each.n_parts)
+        return replace(self, change=_AT_REST, trash=trash)
 
     def to_record(self) -> Record:
-        """Return it as it is stored."""
+        """Return the record as it is stored."""
         fields: dict[str, str | int] = {
             "kind": _DOCUMENT,
             "ref": _digest(self.key.ref),
@@ -140,27 +150,30 @@ class DocumentRecord:
             "kb": _digest(self.key.kb),
             "source": _digest(self.entry.source),
         }
-        if self.change is not None or self.trash:
-            fields |= {_SINCE: self.since, _WRITER: self.writer}
         content = asdict(self)
         del content["version"]
-        return Record(record_id(self.key), json.dumps(content), fields, self.version)
+        if self.is_at_rest:
+            content["change"] = None
+        else:
+            fields |= {_SINCE: self.since, _WRITER: self.writer}
+        return Record(self.id, json.dumps(content), fields, self.version)
 
     @classmethod
     def from_record(cls, record: Record) -> "DocumentRecord":
         """Return the document of a record."""
         content: dict[str, Any] = json.loads(record.text)  # Any: JSON
-        change = content.pop("change")
-        return cls(
-            **{
-                **content,
-                "key": DocumentKey(*content["key"]),
-                "nodes": Value(**content["nodes"]),
-                "change": None if change is None else _change(change),
-                "trash": tuple(Value(**each) for each in content["trash"]),
-                "version": record.version,
-            }
-        )
+        change = content["change"]
+        content |= {
+            "key": DocumentKey(*content["key"]),
+            "nodes": Value(**content["nodes"]),
+            "change": _AT_REST if change is None else _change(**change),
+            "trash": tuple(Value(**each) for each in content["trash"]),
+        }
+        return cls(**content, version=record.version)
+
+
+def _change(state: str, nodes: dict[str, Any], redo: dict[str, Any], **others: Any) -> Change:  # noqa: ANN401 - JSON
+    return Change(JournalState(state), nodes=Value(**nodes), redo=Value(**redo), **others)
 
 
 def record_id(key: DocumentKey) -> str:
@@ -168,44 +181,49 @@ def record_id(key: DocumentKey) -> str:
     return f"{_DOCUMENT}:{_digest(json.dumps(key))}"
 
 
-def documents_in(records: Mapping[str, Record]) -> dict[DocumentKey, DocumentRecord]:
+def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]:
     """Return the documents among records, by key."""
     found = [
         DocumentRecord.from_record(each)
-        for each in records.values()
+        for each in records
         if (each.fields or {}).get("kind") == _DOCUMENT
     ]
     return {each.key: each for each in found}
 
 
-def all_documents(scope: Scope | None = None, *, name: str | None = None) -> MetadataFilters:
-    """Return the filters for the documents that a scope can see; with a name, those called so."""
+def all_documents(scope: Scope | None = None) -> MetadataFilters:
+    """Return the filters for the documents that a scope can see; without a scope, for all."""
     conditions = [where("kind", _DOCUMENT)]
     if scope is not None and scope.tenant_id is not None:
         conditions.append(where("tenant", _digest(scope.tenant_id)))
     if scope is not None and scope.kb_ids:
         conditions.append(where("kb", [*map(_digest, scope.kb_ids)], FilterOperator.IN))
-    if name is None:
-        return all_of(*conditions)
+    return all_of(*conditions)
+
+
+def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
+    """Return the filters for an id or source in a scope; without a scope, in none."""
+    in_none = [where("tenant", _digest("")), where("kb", _digest(""))] if scope is None else []
     either = [where("ref", _digest(name)), where("source", _digest(name))]
-    return all_of(*conditions, MetadataFilters(filters=[*either], condition=FilterCondition.OR))
+    is_named = MetadataFilters(filters=[*either], condition=FilterCondition.OR)
+    return all_of(*all_documents(scope).filters, *in_none, is_named)
 
 
 def temporary(*, until_ms: int, writer: str) -> MetadataFilters:
-    """Return the filters for what the writer, or anybody until then, has begun."""
+    """Return the filters for records that a writer has begun, or any writer until then."""
     return MetadataFilters(
         filters=[where(_SINCE, until_ms, FilterOperator.LTE), where(_WRITER, writer)],
         condition=FilterCondition.OR,
     )
 
 
-def changed_after(ms: int) -> MetadataFilters:
-    """Return the filters for what anybody has begun later than that."""
+def begun_after(ms: int) -> MetadataFilters:
+    """Return the filters for records that any writer has begun later than that."""
     return all_of(where(_SINCE, ms, FilterOperator.GT))
 
 
 class Values:
-    """Reads and writes values that have parts.
+    """Stores values that have parts.
 
     Args:
         records: Has the parts.
@@ -213,29 +231,27 @@ class Values:
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
-        self._texts: dict[str, str] = {}
+        self._unwritten: dict[str, str] = {}
 
     def create(self, text: str) -> Value:
         """Return a value for a text; `write` stores its parts, if it has any."""
         if len(text) <= _INLINE:
             return Value(text)
         value = Value("", secrets.token_hex(16), -(-len(text) // _PART))
-        self._texts[value.stamp] = text
+        self._unwritten |= {
+            id_: text[_PART * number :][:_PART] for number, id_ in enumerate(value.part_ids)
+        }
         return value
 
     def write(self, values: Iterable[Value]) -> None:
         """Store the parts of values that were created here; forget those of all others."""
-        texts, self._texts = self._texts, {}
-        self._records.put(
-            [
-                Record(id_, texts[value.stamp][_PART * number :][:_PART], {"kind": "part"})
-                for value in values
-                for number, id_ in enumerate(value.part_ids)
-            ]
-        )
+        texts, self._unwritten = self._unwritten, {}
+        ids = [id_ for value in values for id_ in value.part_ids]
+        self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
 
-    def read(self, values: Sequence[Value]) -> list[str | None]:
+    def read(self, values: Iterable[Value]) -> list[str | None]:
         """Return the text of each value; None where a part is missing."""
+        values = list(values)
         parts = self._records.get([id_ for value in values for id_ in value.part_ids])
         return [_joined(value, parts) for value in values]
 
@@ -247,21 +263,8 @@ class Values:
 
 
 def _joined(value: Value, parts: Mapping[str, Record]) -> str | None:
-    if not value.n_parts:
-        return value.text
     texts = [parts[id_].text for id_ in value.part_ids if id_ in parts]
-    return "".join(texts) if len(texts) == value.n_parts else None
-
-
-def _change(content: dict[str, Any]) -> Change:
-    return Change(
-        **{
-            **content,
-            "state": JournalState(content["state"]),
-            "nodes": Value(**content["nodes"]),
-            "redo": Value(**content["redo"]),
-        }
-    )
+    return value.text + "".join(texts) if len(texts) == value.n_parts else None
 
 
 def _digest(text: str) -> str:
