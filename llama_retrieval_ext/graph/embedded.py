@@ -219,6 +219,16 @@ class EmbeddedGraph:
             )
         )
 
+    def load(self, directory: Path) -> None:
+        """Replace all by a copy of the graph in another directory, which may be open elsewhere.
+
+        Raises:
+            StoreUnavailableError: It cannot be read.
+        """
+        with self._writing() as rows:
+            rows.load(directory / FILE)
+            self._load(rows)
+
     def compact(self) -> int:
         """Free the disk space of deleted rows; return how many bytes."""
         with self._lock:
@@ -257,8 +267,7 @@ class EmbeddedGraph:
     def _load(self, rows: GraphRows) -> None:
         """Fill memory from disk, without the collector: millions of objects come to stay."""
         partitions = dict(rows.partitions())
-        self._partition_keys = {partition: key for key, partition in partitions.items()}
-        self._partitions = {partition: Adjacency() for partition in partitions.values()}
+        loaded = {partition: Adjacency() for partition in partitions.values()}
         with no_collection():
             self._next_key = rows.last_key() + 1
             # Lists by key: a dictionary of a million keys is all over memory.
@@ -266,9 +275,11 @@ class EmbeddedGraph:
             seen: dict[str, str] = {}  # one string for all that are equal
             for key, partition, id_, label, name, aliases, is_passage in rows.entries():
                 names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                ids[key], views[key] = id_, self._partitions[partitions[partition]]
+                ids[key], views[key] = id_, loaded[partitions[partition]]
                 views[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
             load_edges(rows.edges(), ids, views)
+        self._partition_keys = {partition: key for key, partition in partitions.items()}
+        self._partitions, self._cache = loaded, {}
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:

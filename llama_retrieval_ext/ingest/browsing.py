@@ -1,7 +1,6 @@
 """`Browsable`: the part of a knowledge base that shows what is in it."""
 
 import json
-from abc import abstractmethod
 from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
@@ -105,10 +104,6 @@ class Browsable(Searchable):
     _ledger: Ledger
     _contents: Contents
     _is_closed: bool = False
-
-    @abstractmethod
-    def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or needs a scope and gets none."""
 
     def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of all documents of a source, or of one document, with embeddings.

@@ -1,7 +1,6 @@
 """Calibration of a knowledge base by questions made of its own sentences."""
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -69,10 +68,6 @@ class Calibrated(Refreshable):
     """The part of a knowledge base that estimates whether an answer is there."""
 
     _calibrations: Calibrations
-
-    @abstractmethod
-    def _check_writable(self) -> None:
-        """Raise if it was opened to read only."""
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0

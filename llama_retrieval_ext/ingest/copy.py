@@ -4,16 +4,14 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     GraphRequiredError,
-    IngestionError,
     ModelMismatchError,
     StoreError,
     StoreUnavailableError,
@@ -30,7 +28,7 @@ from llama_retrieval_ext.ingest.graph.side import (
 from llama_retrieval_ext.ingest.graph.target import with_rows
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
-from llama_retrieval_ext.ingest.report import progress
+from llama_retrieval_ext.ingest.report import CopyReport, progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
@@ -41,73 +39,6 @@ from llama_retrieval_ext.ingest.storage import (
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-
-_TOLD = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CopyReport:
-    """What came of each document of a knowledge base that was copied.
-
-    Attributes:
-        copied: How many documents were written.
-        unchanged: How many were there already, just so.
-        removed: How many documents were removed from the target, because the source has them not.
-        only_at_target: How many such documents the target still has.
-        failures: What went wrong with the others, by their id and, where they are in one, scope.
-        n_nodes: How many nodes were written.
-        seconds: How long it took.
-
-    Examples:
-        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
-        2 copied, 0 unchanged; 7 nodes in 0.2 s
-
-    """
-
-    copied: int = 0
-    unchanged: int = 0
-    removed: int = 0
-    only_at_target: int = 0
-    failures: Mapping[str, Exception] = field(default_factory=dict)
-    n_nodes: int = 0
-    seconds: float = 0.0
-
-    def raise_for_failures(self) -> Self:
-        """The report itself, if nothing went wrong.
-
-        Raises:
-            IngestionError: Something did; ``failures`` has each document's error.
-        """
-        if not self.failures:
-            return self
-        told = "; ".join(f"{ref!r}: {error}" for ref, error in list(self.failures.items())[:_TOLD])
-        raise IngestionError(
-            f"{len(self.failures)} documents could not be copied, the others were ({told})",
-            self.failures,
-        ) from next(iter(self.failures.values()))
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
-
-    def __str__(self) -> str:
-        removed = f", {self.removed} removed" if self.removed else ""
-        failed = f", {len(self.failures)} failed" if self.failures else ""
-        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
-        return (
-            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
-            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from functools import partial
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
-from llama_retrieval_ext.ingest.graph.side import GraphSide, open_recorded
+from llama_retrieval_ext.ingest.graph.side import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.ingest.graph.target import GraphTarget
 from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger.ledger import (
@@ -59,6 +61,40 @@ def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledge
             ledger.close()
             raise
     return ledger
+
+
+def open_ledger_and_graph(
+    storage: Storage,
+    requested: KnowledgeBaseConfig,
+    url: str,
+    graph: Graph | None,
+    links: PassageLinks | None,
+) -> tuple[Storage, Ledger]:
+    """Open the graph and the ledger of a knowledge base; on an error close its storage.
+
+    Args:
+        storage: Of the knowledge base.
+        requested: The configuration that the caller opens it with.
+        url: The knowledge base, for messages.
+        graph: Its graph; None for none.
+        links: As for `open_graph_side`.
+
+    Returns:
+        The storage with the graph, and the ledger.
+    """
+    try:
+        if graph is not None:
+            storage = storage.beside(open_graph_side(graph, links, url))
+        requested = replace(
+            requested,
+            tokenizer=storage.tokenizer,
+            params=storage.params,
+            graph="" if storage.graph is None else storage.graph.url,
+        )
+        return storage, open_ledger(storage, requested, url)
+    except BaseException:
+        storage.close()
+        raise
 
 
 def _set_up(ledger: Ledger, place: Storage, asked: KnowledgeBaseConfig, where: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -16,20 +16,57 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-_TOLD = 3
+_SHOWN = 3
+
+
+class _Report:
+    """Base of reports with an outcome for each document."""
+
+    __slots__ = ()
+
+    _done: ClassVar[str]
+    failures: Mapping[str, Exception]
+
+    def raise_for_failures(self) -> Self:
+        """Return the report itself, if no document failed.
+
+        Raises:
+            IngestionError: A document failed; ``failures`` has the error of each.
+        """
+        if not self.failures:
+            return self
+        first = list(self.failures.items())[:_SHOWN]
+        shown = "; ".join(f"{ref!r}: {type(error).__name__}: {error}" for ref, error in first)
+        n_more = len(self.failures) - len(first)
+        more = f"; and {n_more} more" if n_more else ""
+        raise IngestionError(
+            f"{len(self.failures)} documents could not be {self._done}, the others were "
+            f"({shown}{more})",
+            self.failures,
+        ) from first[0][1]
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
+
+        return report_html(self)
+
+    def __rich__(self) -> "RenderableType":
+        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
+
+        return report_console(self)
 
 
 @dataclass(frozen=True, slots=True)
-class IngestionReport:
-    """What came of each document of one call of ``KnowledgeBase.add``.
+class IngestionReport(_Report):
+    """The outcome of each document of one call of ``KnowledgeBase.add``.
 
     Attributes:
         added: How many documents are new.
         updated: How many replaced an older version of themselves.
-        unchanged: How many were there already, just so.
-        skipped: Why documents have nothing to store, by their id, such as ``no text``; an older
-            version of them is gone.
-        failures: What went wrong with the others, by their id; an older version of them stays.
+        unchanged: How many are stored already in the same version.
+        skipped: The reasons why documents have nothing to store, by their id, such as ``no text``;
+            an older version of them is deleted.
+        failures: The errors of the others, by their id; an older version of them stays.
         n_nodes: How many nodes were written.
         seconds: How long it took.
 
@@ -47,26 +84,10 @@ class IngestionReport:
     n_nodes: int = 0
     seconds: float = 0.0
 
-    def raise_for_failures(self) -> Self:
-        """The report itself, if nothing went wrong.
-
-        Raises:
-            IngestionError: Something did; ``failures`` has each document's error.
-        """
-        if not self.failures:
-            return self
-        told = "; ".join(
-            f"{ref!r}: {type(error).__name__}: {error}"
-            for ref, error in list(self.failures.items())[:_TOLD]
-        )
-        more = f"; and {len(self.failures) - _TOLD} more" if len(self.failures) > _TOLD else ""
-        raise IngestionError(
-            f"{len(self.failures)} documents could not be added, the others were ({told}{more})",
-            self.failures,
-        ) from next(iter(self.failures.values()))
+    _done = "added"
 
     def to_dict(self) -> dict[str, object]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return {
             "added": self.added,
             "updated": self.updated,
@@ -79,16 +100,6 @@ class IngestionReport:
             "seconds": round(self.seconds, 3),
         }
 
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
-
     def __str__(self) -> str:
         counts = [
             f"{self.added} added",
@@ -98,6 +109,45 @@ class IngestionReport:
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
         return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport(_Report):
+    """The outcome of each document of a knowledge base that was copied.
+
+    Attributes:
+        copied: How many documents were written.
+        unchanged: How many the target has already in the same version.
+        removed: How many documents were removed from the target because the source lacks them.
+        only_at_target: How many such documents the target still has.
+        failures: The errors of the others, by their id and, where they are in one, scope.
+        n_nodes: How many nodes were written.
+        seconds: How long it took.
+
+    Examples:
+        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
+        2 copied, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    copied: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    only_at_target: int = 0
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+    n_nodes: int = 0
+    seconds: float = 0.0
+
+    _done = "copied"
+
+    def __str__(self) -> str:
+        removed = f", {self.removed} removed" if self.removed else ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
+        return (
+            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
+            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
+        )
 
 
 # Quicker than this, a bar only flickers.

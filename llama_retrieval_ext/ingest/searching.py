@@ -64,6 +64,14 @@ class Searchable:
     def _check_open(self) -> None:
         """Raise if it was closed."""
 
+    @abstractmethod
+    def _check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or requires a scope and gets none."""
+
+    @abstractmethod
+    def _check_writable(self) -> None:
+        """Raise if it was opened with ``read_only=True``."""
+
     @overload
     def retriever(
         self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]

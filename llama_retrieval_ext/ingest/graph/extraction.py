@@ -68,6 +68,23 @@ class Extraction:
         ]
 
 
+def extraction_for(
+    graph: object, links: PassageLinks | None, extractors: Sequence[TransformComponent] | None
+) -> Extraction | None:
+    """Return the extraction for a graph; None without one.
+
+    Raises:
+        ConfigurationError: There are arguments for a graph, and no graph.
+    """
+    if graph is not None:
+        return Extraction(links, extractors or ())
+    if links is None and extractors is None:
+        return None
+    raise ConfigurationError(
+        "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
+    )
+
+
 def _rows(passage: BaseNode) -> Contents:
     """What extractors left in the metadata, each entity with an edge from the passage."""
     nodes: list[LabelledNode] = passage.metadata.get(KG_NODES_KEY) or []

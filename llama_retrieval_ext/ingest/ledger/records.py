@@ -131,15 +131,11 @@ class DocumentRecord:
         done = replace(
             self, digest=new.digest, source=new.source, n_nodes=new.n_nodes, nodes=new.nodes
         )
-        return done._at_rest((self.nodes, new.redo))
+        return _at_rest(done, self.nodes, new.redo)
 
     def undone(self) -> "DocumentRecord":
         """Return the record without the change; the document counts as changed."""
-        return replace(self, digest="")._at_rest((self.change.nodes, self.change.redo))
-
-    def _at_rest(self, unused: Iterable[Value]) -> "DocumentRecord":
-        trash = tuple(each for each in unused if each.n_parts)
-        return replace(self, change=_AT_REST, trash=trash)
+        return _at_rest(replace(self, digest=""), self.change.nodes, self.change.redo)
 
     def to_record(self) -> Record:
         """Return the record as it is stored."""
@@ -170,6 +166,11 @@ class DocumentRecord:
             "trash": tuple(Value(**each) for each in content["trash"]),
         }
         return cls(**content, version=record.version)
+
+
+def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
+    trash = tuple(each for each in unused if each.n_parts)
+    return replace(record, change=_AT_REST, trash=trash)
 
 
 def _change(state: str, nodes: dict[str, Any], redo: dict[str, Any], **others: Any) -> Change:  # noqa: ANN401 - JSON
