@@ -41,13 +41,13 @@ _DOCUMENT_WEIGHT = 64
 
 
 def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
-    """Groups of one ``Document``, or of the nodes of one document.
+    """Return groups of one ``Document``, or of the nodes of one document.
 
-    Of a list or tuple, the nodes of a document are gathered wherever they stand. An iterator is
-    not read ahead: there, they are those that follow each other.
+    In a list or tuple, the nodes of a document may stand anywhere. An iterator is not read ahead:
+    the nodes of a document must follow each other.
 
     Args:
-        items: LlamaIndex documents and nodes, mixed as they come.
+        items: LlamaIndex documents and nodes, in any order.
 
     Raises:
         ConfigurationError: Something is neither.
@@ -88,7 +88,7 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
 
 
 def name_of(node: BaseNode) -> str:
-    """The id of the document a node belongs to, as far as it has one."""
+    """Return the id of the document that a node belongs to, or its own id if it has none."""
     try:
         return ref_of(node)
     except ValueError:  # it has several sources, which is reported as its failure later
@@ -96,7 +96,7 @@ def name_of(node: BaseNode) -> str:
 
 
 _UUID4: Final = 4
-# What LlamaIndex's readers say about a document's file and the part of it.
+# Metadata in which LlamaIndex's readers name the file of a document and the part of it.
 _LABEL: Final = "page_label"
 _FILE_NAME: Final = "file_name"
 _VERSION_KEYS: Final = ("file_size", "last_modified_date")
@@ -131,7 +131,7 @@ class ReaderIds:
 
         Args:
             node: A document, or a node of one; nodes always stay as they are.
-            scope: The metadata that the caller's scope stands for.
+            scope: The metadata of the caller's scope.
             occurrences: Of texts in this call; starts empty.
         """
         if not _is_made_up(node):
@@ -173,7 +173,7 @@ class ReaderIds:
 
 
 def _is_made_up(node: BaseNode) -> bool:
-    """Whether a reader of files made a document and let LlamaIndex make up its id."""
+    """Whether a document comes from a reader of files and has a random id of LlamaIndex."""
     if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
         return False
     try:
@@ -186,14 +186,14 @@ def _is_made_up(node: BaseNode) -> bool:
 def _version_of(document: BaseNode, file: str) -> object:
     try:
         status = Path(file).stat()
-    except (OSError, ValueError):  # it is elsewhere: the reader may have said how it was
+    except (OSError, ValueError):  # not on this machine: use what the reader recorded
         return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
     return status.st_mtime_ns, status.st_size
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionParts:
-    """What documents pass through on their way in."""
+    """The steps that documents pass through when they are added."""
 
     preparation: Preparation
     writer: Writer
@@ -202,19 +202,19 @@ class IngestionParts:
 
 
 class Addition:
-    """Adds documents, batch by batch: what fails is noted, the rest goes in.
+    """Adds documents batch by batch; notes those that fail, and stores the others.
 
-    `run` does all of it. `identified`, `changed` and `store` are its steps, for those who prepare
-    documents in other processes.
+    `run` does all steps. `identified`, `changed` and `store` are the steps, for callers that
+    prepare documents in other processes.
 
     Args:
-        parts: What documents pass through.
-        scope: The metadata that the caller's scope stands for; empty for none.
+        parts: The steps.
+        scope: The metadata of the caller's scope; empty for none.
 
     Attributes:
-        parts: Likewise.
-        scope: Likewise.
-        tally: What came of documents so far.
+        parts: The steps.
+        scope: The metadata of the caller's scope.
+        tally: The outcomes so far.
     """
 
     def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
@@ -224,7 +224,7 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
-        """What came of each document.
+        """Add documents; return the outcome of each.
 
         Raises:
             ConfigurationError: Something is neither a document nor a node.
@@ -240,7 +240,7 @@ class Addition:
         return self.tally.report()
 
     def identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
-        """The documents in groups of nodes; those that cannot be identified are noted."""
+        """Return the documents in groups of nodes; note those that cannot be identified."""
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             try:
@@ -254,9 +254,9 @@ class Addition:
         return [stable(node, self.scope, self._occurrences) for node in group]
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Those that the ledger does not have just so; the others are noted.
+        """Return the documents that are not stored in this version; note the others.
 
-        Of each only the key and the digest are looked at.
+        Only their keys and digests are read.
         """
         new = [each for each in documents if self.tally.is_new(each)]
         digests = self.parts.ledger.digests(each.key for each in new)
@@ -269,7 +269,7 @@ class Addition:
         return changed
 
     def store(self, batch: Batch) -> None:
-        """Write what is ready, and note what came of each document.
+        """Write prepared documents, and note the outcome of each.
 
         Raises:
             ModelMismatchError: The embedding model gives vectors of another dimension.
@@ -302,7 +302,7 @@ class Addition:
             self.tally.failed(key.ref, error)
 
     def _fitting(self, documents: Sequence[Prepared], made: int | None) -> list[Prepared]:
-        """The documents whose embeddings have the dimension of the knowledge base."""
+        """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
         dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
         if made not in (None, dimension):
@@ -324,14 +324,10 @@ class Addition:
 
 
 def check_dimension(document: Prepared, dimension: int) -> None:
-    """Nothing, if all embeddings of a document have this dimension.
-
-    Raises:
-        DimensionMismatchError: One has not.
-    """
+    """Raise DimensionMismatchError unless all embeddings of a document have this dimension."""
     for node in document.nodes:
         if len(node.get_embedding()) != dimension:
             raise DimensionMismatchError(
                 f"the embedding of node {node.node_id!r} has {len(node.get_embedding())} numbers, "
-                f"the knowledge base has {dimension}; leave it out to have it made"
+                f"the knowledge base has {dimension}; leave it out and it is made"
             )

@@ -1,4 +1,4 @@
-"""`Browsable`: the part of a knowledge base that shows what is in it."""
+"""`Browsable`: the part of a knowledge base that lists its contents."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from llama_retrieval_ext.urls import Location
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBaseInfo:
-    """What a knowledge base is, and how much is in it.
+    """Settings and size of a knowledge base.
 
     Attributes:
         url: Where it lives.
@@ -31,9 +31,9 @@ class KnowledgeBaseInfo:
         documents: How many documents it has.
         sources: How many files these came from; a document without one counts as its own source.
         nodes: How many nodes it has.
-        size_bytes: What its directory or file takes on the disk; None in memory and on a server.
-        require_scope: Whether everything done with it needs a scope.
-        many_tenants: Whether it was made to keep the nodes of a tenant together in the engine.
+        size_bytes: The size of its directory or file on disk; None in memory and on a server.
+        require_scope: Whether every operation needs a scope.
+        many_tenants: Whether the engine keeps the nodes of a tenant together.
         index: How embeddings are stored, and how many are in an index, on the embedded engine; None
             on others.
         graph: URL of the graph that is kept in step with it; None for none.
@@ -61,13 +61,13 @@ def describe_knowledge_base(
     require_scope: bool,
     index: IndexInfo | None = None,
 ) -> KnowledgeBaseInfo:
-    """Return what is known about a knowledge base.
+    """Return settings and size of a knowledge base.
 
     Args:
         url: Where it lives.
-        ledger: What it knows about its documents.
+        ledger: Its ledger.
         embed_model: The name of the model that it was opened with.
-        require_scope: Whether it was opened so that everything needs a scope.
+        require_scope: Whether every operation of this object needs a scope.
         index: How its store keeps and searches embeddings.
 
     Raises:
@@ -94,7 +94,7 @@ def describe_knowledge_base(
 
 
 class Browsable(Searchable):
-    """Documents, sources and metadata of a knowledge base, for those who may see them.
+    """The methods of a knowledge base that list documents, sources and metadata.
 
     Attributes:
         url: Where it is.
@@ -176,7 +176,7 @@ class Browsable(Searchable):
         return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
 
     def info(self) -> KnowledgeBaseInfo:
-        """Return what it is and how much is in it, in all scopes.
+        """Return its settings and size, all scopes together.
 
         Raises:
             StoreUnavailableError: The server does not answer.

@@ -1,4 +1,4 @@
-"""Reads what a knowledge base has, from its store and its ledger together."""
+"""Reads documents and nodes of a knowledge base, from its store and its ledger together."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

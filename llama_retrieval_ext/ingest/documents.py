@@ -1,4 +1,4 @@
-"""A document on its way in: who it is, as it was given, and ready to be stored."""
+"""Documents that are added: their keys and digests, and the form in which they are stored."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_t
 
 
 class DocumentKey(NamedTuple):
-    """What makes a document the same one: its id, and where it lives.
+    """The identity of a document: its id and scope.
 
     Attributes:
         tenant: Its tenant; empty where it has none.
@@ -39,12 +39,12 @@ class DocumentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """A document as the caller gave it.
+    """A document as the caller passed it.
 
     Attributes:
-        key: Which document it is.
+        key: Its identity.
         nodes: One LlamaIndex ``Document``, or the nodes that make it up.
-        digest: Of everything that decides what is stored of it.
+        digest: Of everything that decides what is stored.
     """
 
     key: DocumentKey
@@ -53,15 +53,15 @@ class SourceDocument:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is yet to be split."""
+        """Whether it has not been split yet."""
         return isinstance(self.nodes[0], Document)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as it is to be stored: the nodes carry their final ids and embeddings.
+    """A document ready to be stored: its nodes have their final ids and embeddings.
 
-    Pickled, it loses what a store would lose.
+    Pickling loses what a store would lose.
     """
 
     key: DocumentKey
@@ -75,29 +75,33 @@ class Prepared:
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes as they are stored: an eighth of the time that LlamaIndex's pickling takes.
-        nodes = [(node_to_text(node), array("d", node.get_embedding())) for node in self.nodes]
-        return _prepared, (self.key, self.digest, nodes)
+        return _unpickled, (self.key, self.digest, [*map(pack_node, self.nodes)])
 
 
-def _prepared(
-    key: DocumentKey, digest: str, nodes: Iterable[tuple[str, "array[float]"]]
-) -> Prepared:
-    restored = (
-        node_from_text(text).model_copy(update={"embedding": vector.tolist()})
-        for text, vector in nodes
-    )
-    return Prepared(key, digest, tuple(restored))
+def _unpickled(key: DocumentKey, digest: str, nodes: Iterable[tuple[str, bytes]]) -> Prepared:
+    return Prepared(key, digest, tuple(unpack_node(*each) for each in nodes))
+
+
+def pack_node(node: BaseNode) -> tuple[str, bytes]:
+    """Return a node as text, and its embedding as doubles."""
+    return node_to_text(node), array("d", node.get_embedding()).tobytes()
+
+
+def unpack_node(text: str, embedding: bytes) -> BaseNode:
+    """Return the node that `pack_node` has packed."""
+    vector = array("d", embedding).tolist()
+    return node_from_text(text).model_copy(update={"embedding": vector})
 
 
 def ref_of(node: BaseNode) -> str:
-    """The id of the document that a node belongs to: its own, if it belongs to none."""
+    """Return the id of the document that a node belongs to; its own if it belongs to none."""
     return node.node_id if isinstance(node, Document) else node.ref_doc_id or node.node_id
 
 
 def identified(
     nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str
 ) -> list[SourceDocument]:
-    """The documents that a group of nodes with one document id makes up: one for each place.
+    """Return the documents in a group of nodes with one document id: one for each scope.
 
     Args:
         nodes: One ``Document``, or nodes of one document id.
@@ -164,7 +168,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
-    """A digest of everything that decides what is stored of a document.
+    """Return a digest of everything that decides what is stored of a document.
 
     Args:
         nodes: The document, or its nodes, in order: text, metadata, relationships, ids, embeddings
@@ -189,13 +193,13 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
 
 
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
-    """What the transformations are and how they are set up, as far as they tell."""
-    told = [(type(each).__qualname__, each.to_dict()) for each in transformations]
-    return _ADDRESS.sub("", repr(told))
+    """Return the classes and settings of transformations, as far as they expose them."""
+    settings = [(type(each).__qualname__, each.to_dict()) for each in transformations]
+    return _ADDRESS.sub("", repr(settings))
 
 
 def _in_order(value: object) -> object:
-    """The same, with lists for sets, whose order differs from process to process."""
+    """Return the value with lists for sets, whose order differs between processes."""
     if isinstance(value, Mapping):
         return {key: _in_order(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -218,7 +222,7 @@ def _content(node: BaseNode) -> bytes:
 
 
 def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
-    """The node, or a copy of it, that carries the tenant and knowledge base of its document.
+    """Return the node, or a copy, with the tenant and knowledge base of its document.
 
     Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
 
@@ -249,12 +253,12 @@ def _with(keys: list[str], more: dict[str, str]) -> list[str]:
     return list(dict.fromkeys([*keys, *more]))
 
 
-# In the metadata of a node on its way in: further rows of the graph that it says, as JSON.
+# Metadata key of a node that is being added: further rows for the graph, as JSON.
 ROWS_KEY: Final = "__graph_rows__"
 
 
 def without_rows(node: BaseNode) -> BaseNode:
-    """The node as it is stored and shown: without the rows that it brings for the graph."""
+    """Return the node as it is stored and shown: without its rows for the graph."""
     if ROWS_KEY not in node.metadata:
         return node
     kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
@@ -271,14 +275,14 @@ def each_or_error(
     *,
     fatal: tuple[type[Exception], ...] = (),
 ) -> list[B | Exception]:
-    """What becomes of each item, or the error that kept it from it.
+    """Return the result of each item, or its error.
 
     All are tried together; if that fails, each alone.
 
     Args:
         items: What to work on.
         work: Gives one result an item, in their order, or raises.
-        fatal: Errors that are not any item's fault; they are raised.
+        fatal: Errors that concern no single item; they are raised.
 
     Examples:
         >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])

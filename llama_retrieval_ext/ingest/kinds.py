@@ -171,7 +171,7 @@ class RetrieverRequest:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a retriever of a knowledge base searches.
+    """The objects that a retriever of a knowledge base searches.
 
     Attributes:
         backend: Of its store.

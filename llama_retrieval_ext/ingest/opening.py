@@ -33,30 +33,30 @@ from llama_retrieval_ext.ingest.write import StoreTarget, Writer, WriteTarget
 _logger = logging.getLogger(__name__)
 
 
-def open_ledger(place: Storage, asked: KnowledgeBaseConfig, where: str) -> Ledger:
-    """The ledger of a place; what a crash left half done is finished or undone.
+def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
+    """Open the ledger of a knowledge base; finish or undo what a crash left half done.
 
     Args:
-        place: The store and where its ledger is.
-        asked: What the one who opens it says.
+        storage: Its storage.
+        requested: The configuration that the caller opens it with.
         where: The knowledge base, for messages.
 
     Raises:
-        StoreFormatError: The store holds nodes that no ledger knows, or the ledger is newer.
+        StoreFormatError: The store holds nodes that no ledger records, or the ledger is newer.
         ModelMismatchError: It was made with another embedding model.
         ConfigurationError: It was made with other settings.
         StoreUnavailableError: It cannot be read or written.
     """
-    with place.lock:
-        ledger = place.ledger()
+    with storage.lock:
+        ledger = storage.ledger()
         try:
-            _set_up(ledger, place, asked, where)
-            # What is half done on a server may be another process's work; who writes next settles.
-            if place.is_exclusive and ledger.n_nodes_at_rest() is None:
-                writer_of(place, ledger).settle()
-            _check_in_step(ledger, place, where)
-            _check_graph(ledger, place, where)
-            _upgrade(ledger, place, where)
+            _set_up(ledger, storage, requested, where)
+            # On a server it may be the work of another process; the next writer settles it.
+            if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
+                writer_of(storage, ledger).settle()
+            _check_in_step(ledger, storage, where)
+            _check_graph(ledger, storage, where)
+            _upgrade(ledger, storage, where)
         except BaseException:
             ledger.close()
             raise
@@ -97,27 +97,27 @@ def open_ledger_and_graph(
         raise
 
 
-def _set_up(ledger: Ledger, place: Storage, asked: KnowledgeBaseConfig, where: str) -> None:
-    if ledger.admit(asked, where):
+def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:
+    if ledger.admit(requested, where):
         return
-    # Without a ledger nobody knows which model made the vectors. An empty store is what remains
-    # when the process dies between creating the store and its ledger.
-    count = place.count()
+    # Without a ledger the model that made the vectors is unknown. A process that dies between
+    # creating the store and its ledger leaves an empty store.
+    count = storage.count()
     if count:
-        if ledger.admit(asked, where):  # another process has set it up in this moment
+        if ledger.admit(requested, where):  # another process has set it up in this moment
             return
         raise unknown_nodes_error(where, count)
-    ledger.update_config(lambda recorded: recorded or asked.as_new())
-    ledger.admit(asked, where)
+    ledger.update_config(lambda recorded: recorded or requested.as_new())
+    ledger.admit(requested, where)
 
 
-def _upgrade(ledger: Ledger, place: Storage, where: str) -> None:
+def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
     """Record what earlier formats have not: the sources of documents."""
     config = ledger.config()
     if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
         return
     try:
-        ledger.record_sources(sources_of(place.store, ledger))
+        ledger.record_sources(sources_of(storage.store, ledger))
         ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
     except StoreUnavailableError as error:  # without the right to write it can be read all the same
         _logger.warning(
@@ -130,45 +130,45 @@ def _upgrade(ledger: Ledger, place: Storage, where: str) -> None:
         )
 
 
-def _check_in_step(ledger: Ledger, place: Storage, where: str) -> None:
+def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
     """Warn if the store was changed without the ledger: restored, cleared, added to."""
-    known, held = ledger.n_nodes_at_rest(), place.count()
-    if known == held:
+    recorded, held = ledger.n_nodes_at_rest(), storage.count()
+    if recorded == held:
         return
-    known, held = ledger.n_nodes_at_rest(exact=True), place.count()
-    if known is None:
+    recorded, held = ledger.n_nodes_at_rest(exact=True), storage.count()
+    if recorded is None:
         _logger.info("%s is being written to, or its last writer died", where)
         return
-    if held == known or known != ledger.n_nodes_at_rest(exact=True):
+    if held == recorded or recorded != ledger.n_nodes_at_rest(exact=True):
         return
-    if held < known:
+    if held < recorded:
         _doubt_all(ledger, where)
     _logger.warning(
         "%s holds %d nodes, and %d were added through a knowledge base: something else has changed "
         "its store. Add the documents again to bring it in step",
         where,
         held,
-        known,
+        recorded,
     )
 
 
-def _check_graph(ledger: Ledger, place: Storage, where: str) -> None:
+def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     """Warn if the graph was lost: deleted, or cleared by something else."""
     # On a server it would take reading the list of documents.
-    ids = ledger.sample(None, 1) if place.graph and isinstance(ledger, LocalLedger) else []
-    if place.graph is None or not ids or ledger.n_nodes_at_rest() is None:
+    ids = ledger.sample(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
+    if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
-        found = place.graph.graph.nodes(ids, scope=None).function()
+        found = storage.graph.graph.nodes(ids, scope=None).function()
     except StoreUnavailableError as error:  # other searches work all the same
-        _logger.warning("the graph %s of %s is down: %s", place.graph.url, where, error)
+        _logger.warning("the graph %s of %s is down: %s", storage.graph.url, where, error)
         return
     if not found:
         _doubt_all(ledger, where)
         _logger.warning(
             "the graph %s does not have what was added to %s: something else has changed it. Add "
             "the documents again to bring it in step",
-            place.graph.url,
+            storage.graph.url,
             where,
         )
 
@@ -176,17 +176,17 @@ def _check_graph(ledger: Ledger, place: Storage, where: str) -> None:
 def _doubt_all(ledger: Ledger, where: str) -> None:
     try:
         ledger.doubt_all()
-    except StoreUnavailableError as error:  # who may only read can do so all the same
+    except StoreUnavailableError as error:  # a caller who may only read can go on
         _logger.warning("%s cannot note that it lost nodes: %s", where, error)
 
 
-def writer_of(place: Storage, ledger: Ledger) -> Writer:
+def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [StoreTarget(place.store, place.flush)]
-    if place.graph is not None:
+    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush)]
+    if storage.graph is not None:
         # First: what fails there is not in the store, where searches would find it.
-        targets.insert(0, graph_target(place.graph, ledger))
-    return Writer(targets, _journal_of(place, ledger), lock=place.lock)
+        targets.insert(0, graph_target(storage.graph, ledger))
+    return Writer(targets, _journal_of(storage, ledger), lock=storage.lock)
 
 
 def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
@@ -195,9 +195,9 @@ def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
     return GraphTarget(side.graph, side.links, config.graph_key if config else "")
 
 
-def _journal_of(place: Storage, ledger: Ledger) -> Journal:
+def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
     if isinstance(ledger, RemoteLedger):
-        return RemoteJournal(ledger, partial(stored_nodes, place.store))
+        return RemoteJournal(ledger, partial(stored_nodes, storage.store))
     if isinstance(ledger, LocalLedger):
         return LocalJournal(ledger.database)
     raise TypeError(f"{type(ledger).__name__} has no journal")
@@ -209,20 +209,20 @@ _WITHDRAWN: Final = 10_000
 
 def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
-    place = open_storage(url, RequestedSetup(must_exist=True))
+    storage = open_storage(url, RequestedSetup(must_exist=True))
     try:
-        with place.lock:  # an object that opens it holds it, too
-            if place.is_shared():
+        with storage.lock:  # an object that opens it holds it, too
+            if storage.is_shared():
                 raise StoreUnavailableError(f"{url} is open in this process; close it first")
-            ledger = place.ledger()
+            ledger = storage.ledger()
             try:
                 _mark_removing(ledger, url)
                 _withdraw_from_graph(ledger, url)
             finally:
                 ledger.close()
-            place.remove()
+            storage.remove()
     finally:
-        place.close()
+        storage.close()
 
 
 def _withdraw_from_graph(ledger: Ledger, url: str) -> None:

@@ -46,7 +46,7 @@ _OVERLAP_TOKENS = 64
 
 
 class Splitter:
-    """Makes nodes of documents; nodes that were given as nodes stay as they are.
+    """Splits documents into nodes; documents that were passed as nodes stay as they are.
 
     Args:
         transformations: LlamaIndex transformations, run in their order; None for a
@@ -79,13 +79,13 @@ class Splitter:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the transformations are and how they are set up, as far as they tell."""
+        """Classes and settings of the transformations, as far as they expose them."""
         return fingerprint_of(self._transformations)
 
     def nodes_of(
         self, documents: Sequence[SourceDocument]
     ) -> list[tuple[BaseNode, ...] | Exception]:
-        """The nodes of each document, or what went wrong with it."""
+        """Return the nodes of each document, or its error."""
         whole = [each for each in documents if each.is_whole]
         made = iter(each_or_error(whole, self._transformed))
         return [next(made) if each.is_whole else each.nodes for each in documents]
@@ -121,7 +121,7 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
 def _by_document(
     nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
 ) -> list[list[BaseNode]]:
-    """Which nodes are whose; raises where that cannot be told, so that each is tried alone."""
+    """Return the nodes of each document; raise if they cannot be told apart."""
     if len(documents) == 1:
         return [[_as_node(node) for node in nodes]]
     owned: dict[str, list[BaseNode]] = {each.key.ref: [] for each in documents}
@@ -133,7 +133,7 @@ def _by_document(
 
 
 def _as_node(node: BaseNode) -> BaseNode:
-    """A document that came through whole, as a node; anything else as it is."""
+    """Return a `Document` as a node; anything else as it is."""
     if not isinstance(node, Document):
         return node
     fields = {name: getattr(node, name) for name in Node.model_fields}
@@ -145,7 +145,7 @@ def _as_node(node: BaseNode) -> BaseNode:
 
 
 def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]:
-    """The nodes without the embedding that splitters copy from a document to all its parts."""
+    """Return nodes without the embedding that splitters copy from a document to all its parts."""
     if document.embedding is None or len(nodes) == 1:
         return nodes
     return [
@@ -169,7 +169,7 @@ class Embedder:
         self.dimension: int | None = None
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """The documents with an embedding on every node, or what went wrong with each."""
+        """Return the documents with an embedding on every node, or the error of each."""
         return [_checked(each) for each in each_or_error(documents, self._embedded)]
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
@@ -219,10 +219,10 @@ def _is_finite(node: BaseNode) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents that are ready to be written, or why they are not.
+    """Documents that are ready to be written, or their errors.
 
     Attributes:
-        results: By document: how it is to be stored, without nodes if it has no text; or an error.
+        results: For each document its stored form, without nodes if it has no text; or an error.
         dimension: Of the vectors that the embedding model made; None if it made none.
     """
 
@@ -232,7 +232,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What documents pass through before they are written. It can be pickled, with its model.
+    """The steps before documents are written. It can be pickled, with its model.
 
     Attributes:
         splitter: Makes nodes of documents.
@@ -247,7 +247,7 @@ class Preparation:
     def identified(
         self, group: Sequence[BaseNode], scope: Mapping[str, str]
     ) -> list[SourceDocument]:
-        """The documents that a group of nodes with one document id makes up; see `identified`."""
+        """Return the documents in a group of nodes with one document id; see `identified`."""
         is_whole = isinstance(group[0], Document)
         fingerprint = self.splitter.fingerprint if is_whole else ""
         if self.extraction is not None:
@@ -255,9 +255,9 @@ class Preparation:
         return identified(list(group), scope=scope, fingerprint=fingerprint)
 
     def prepared(self, documents: Sequence[SourceDocument]) -> Batch:
-        """What is to be stored of documents, each with a key of its own.
+        """Return documents ready to be stored; each must have its own key.
 
-        What fails is that document's result, and the others go on.
+        The error of a document is its result, and the others go on.
         """
         embedder = Embedder(self.embed_model)
         made = self.splitter.nodes_of(documents)
@@ -280,14 +280,14 @@ def _with_text(
     if isinstance(nodes, Exception):
         return nodes
     try:
-        kept = tuple(stamped(node, document.key) for node in nodes if _says_something(node))
-    except Exception as error:  # noqa: BLE001 - it is handed on as the document's result
+        kept = tuple(stamped(node, document.key) for node in nodes if _is_searchable(node))
+    except Exception as error:  # noqa: BLE001 - the document's result
         return error
     return Prepared(document.key, document.digest, kept)
 
 
-def _says_something(node: BaseNode) -> bool:
-    """Whether there is anything to find it by."""
+def _is_searchable(node: BaseNode) -> bool:
+    """Whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
 
 
@@ -296,15 +296,15 @@ _NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
 
 
 def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
-    """Copies of a document's fresh nodes under lasting ids; what refers to them is rewritten.
+    """Return copies of a document's new nodes under stable ids; references are rewritten.
 
     An id depends on the document, the node's text, and how many nodes with that text come before
     it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
     every engine takes.
 
     Args:
-        nodes: What the transformations made of the document, in order.
-        key: The document; each node gets it as its source.
+        nodes: The output of the transformations, in order.
+        key: The document, which becomes the source of each node.
 
     Raises:
         DuplicateNodeError: Two nodes have the same id.

@@ -1,4 +1,4 @@
-"""What came of adding documents."""
+"""Reports of adding and copying documents, and the progress bar."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import contextmanager
@@ -150,7 +150,7 @@ class CopyReport(_Report):
         )
 
 
-# Quicker than this, a bar only flickers.
+# A bar for less would only flicker.
 _DELAY_S = 0.5
 
 
@@ -158,12 +158,12 @@ _DELAY_S = 0.5
 def progress(
     items: Iterable[object], *, show: bool, title: str = "Adding documents"
 ) -> Generator[Callable[[int], object]]:
-    """A function that is told how many more documents are done.
+    """Show a progress bar; yield the function that advances it by a number of documents.
 
     Args:
-        items: What is worked on; without a length, the bar counts up.
-        show: Whether there is a bar at all.
-        title: What stands before it.
+        items: The documents; without a length, the bar counts up.
+        show: Whether to show a bar.
+        title: Its title.
     """
     total = len(items) if isinstance(items, Sized) else None
     with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
@@ -171,7 +171,7 @@ def progress(
 
 
 class Tally:
-    """The report in the making."""
+    """Collects the outcomes of one call."""
 
     def __init__(self) -> None:
         self._started = perf_counter()
@@ -209,17 +209,17 @@ class Tally:
         self._skipped[ref] = reason
 
     def unchanged(self) -> None:
-        """Note a document that is there already."""
+        """Note a document that is stored already in this version."""
         self._counts[WriteOutcome.UNCHANGED] += 1
 
     def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
-        """Note a document that is there now."""
+        """Note a document that was written."""
         self._counts[outcome] += 1
         if outcome is not WriteOutcome.UNCHANGED:
             self._n_nodes += len(document.nodes)
 
     def merge(self, report: IngestionReport) -> None:
-        """Note what another process says of documents that it has written."""
+        """Add the report of another process."""
         self._counts[WriteOutcome.ADDED] += report.added
         self._counts[WriteOutcome.UPDATED] += report.updated
         self._counts[WriteOutcome.UNCHANGED] += report.unchanged
@@ -228,7 +228,7 @@ class Tally:
         self._n_nodes += report.n_nodes
 
     def report(self) -> IngestionReport:
-        """What came of all of them."""
+        """Return the report."""
         return IngestionReport(
             added=self._counts[WriteOutcome.ADDED],
             updated=self._counts[WriteOutcome.UPDATED],

@@ -1,4 +1,4 @@
-"""`Searchable`: the part of a knowledge base that answers queries, in LlamaIndex's words too."""
+"""`Searchable`: the part of a knowledge base that answers queries."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal, Unpack, overload
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Searchable:
-    """What gives out retrievers over one backend.
+    """The methods of a knowledge base that search it.
 
     Attributes:
         require_scope: Whether everything needs a scope.
@@ -117,7 +117,7 @@ class Searchable:
         similarity_top_k: int | None = None,
         **options: Unpack[KindOptions],
     ) -> Retriever:
-        """A retriever over what is in here, now and later.
+        """Return a retriever; it also finds what is added later.
 
         Args:
             kind: ``vector``, ``keyword`` or ``hybrid``; of a knowledge base with a graph also
@@ -127,14 +127,14 @@ class Searchable:
                 `build_preset`.
             top_k: How many hits to return when the query does not say; at least 1.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking, where it is always the same one.
+            scope: The scope of every query; None for that of the query.
             fusion: For ``hybrid``, here and in the graph's kinds: how the two rankings become one;
                 None for the default of `HybridRetriever`.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each source to return at most; None for any number. Not for
                 the graph's kinds.
-            candidates: For ``hybrid``, likewise: how many hits each leg is asked for; None for 100.
+            candidates: For ``hybrid``: how many hits each leg returns; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
@@ -182,16 +182,16 @@ class Searchable:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
         Args:
-            query: What to look for.
+            query: A text, or a `Query`.
             mode: A kind of retriever, as for `retriever`.
             top_k: How many hits to return, at least 1.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
             collapse: How many hits of each source to return at most; None for any number.
             timeout_s: Seconds for the whole answer; None for no limit.
 
         Returns:
-            The hits, best first, what is missing from them, and how they came about.
+            The hits, best first, with missing legs and the trace.
 
         Raises:
             ConfigurationError: An argument is out of range.
@@ -249,7 +249,7 @@ class Searchable:
             similarity_top_k: How many hits it reads.
             mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
 
         Raises:
             ConfigurationError: There is no LLM.
@@ -280,7 +280,7 @@ class Searchable:
             similarity_top_k: How many hits it reads.
             mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
 
         Raises:
             ConfigurationError: There is no LLM.
@@ -300,7 +300,7 @@ class Searchable:
 def _checked_llm(llm: object, method: str) -> "LLM":
     from llama_index.core.llms import LLM  # noqa: PLC0415
 
-    # Without a type checker a model's name comes here too.
+    # Without a type checker this may be the name of a model.
     if isinstance(llm, LLM):
         return llm
     raise ConfigurationError(

@@ -1,8 +1,8 @@
 """`Snapshot`: a private copy of a knowledge base in a directory that another process writes to.
 
-The engine lets one process open its files, and writes even to read. So a reader copies them, while
-the writer waits, to a temporary folder, and opens that; what the writer had half done is undone or
-finished there. The directory itself is only read, and may be on a read-only file system.
+The engine lets one process open its files, and writes even to read. So a reader copies them to a
+temporary folder while the writer waits, and opens the copy, where unfinished changes are undone or
+finished. The directory itself is only read, and may be on a read-only file system.
 """
 
 import json
@@ -209,7 +209,7 @@ def open_snapshot(
 
 
 class Refreshable(Browsable):
-    """A knowledge base that may be a copy."""
+    """The methods of a knowledge base that may be a copy."""
 
     _storage: Storage
     _parts: IngestionParts
@@ -225,7 +225,7 @@ class Refreshable(Browsable):
             Whether something was written since the last copy.
 
         Raises:
-            ConfigurationError: It was opened to write, and is always as it was last written.
+            ConfigurationError: It was opened to write, and is never out of date.
             StoreUnavailableError: It cannot be read, or there is no room for the copy.
         """
         store, ledger, side = self._storage.store, self._ledger, self._storage.graph

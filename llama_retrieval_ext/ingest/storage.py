@@ -1,12 +1,4 @@
-"""Where a knowledge base lives: what its URL says about its store, its ledger and its lock.
-
-Removes a knowledge base.
-
-Noted in the ledger that it is being removed → the nodes → the ledger. Whoever dies in between
-leaves a knowledge base that cannot be opened, says why, and can be removed again; who dies earlier
-or later leaves all of it, or nothing. In a folder the ledger's file goes before the store's own: a
-crash between these two leaves an empty store without a ledger, which is no knowledge base.
-"""
+"""`Storage`: the store, the ledger and the lock that the URL of a knowledge base names."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -33,30 +25,29 @@ LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
 # A batch is a few thousand nodes, which every engine takes in less.
 _PATIENCE_S = 30.0
-# How each engine keeps the nodes of a tenant together. The others index the tenant in any case.
+# The setting by which an engine keeps the nodes of a tenant together. Others always index tenants.
 BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The parts of a knowledge base that its engine decides on.
+    """The parts of a knowledge base that depend on its engine.
 
     Attributes:
         store: The vector store, open.
-        close: Closes the store; whoever opened the place calls it.
-        flush: Brings what the store was given to disk.
+        close: Closes the store.
+        flush: Writes to disk what the store has taken.
         count: How many nodes the store holds.
         tokenizer: Settings of the store's tokenizer as JSON.
         params: Settings for the engine as JSON, for when it makes the collection; empty for none.
         ledger: Opens the ledger.
-        lock: The same for everyone in this process who writes here.
+        lock: The same for all writers of this process.
         is_exclusive: Whether no other process can have it open.
-        is_shared: Whether somebody else in this process has its files open.
-        compact: Gives back the disk space of deleted nodes, where the engine does not; how many
-            bytes.
-        remove: Removes the nodes and then the ledger. Each time it is called it goes on where it
-            was interrupted.
-        graph: The graph that is written along; None for none.
+        is_shared: Whether another object of this process has its files open.
+        compact: Frees the disk space of deleted nodes, where the engine does not; returns the
+            number of bytes.
+        remove: Removes the nodes and then the ledger; continues after an interruption.
+        graph: The graph that is kept in step; None for none.
     """
 
     store: BasePydanticVectorStore
@@ -74,7 +65,7 @@ class Storage:
     graph: GraphSide | None = None
 
     def beside(self, graph: GraphSide | None) -> "Storage":
-        """The same with a graph beside the store."""
+        """Return this storage with a graph."""
         if graph is None:
             return self
 
@@ -94,14 +85,14 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSetup:
-    """How a place is to be set up where it is new.
+    """Settings for a new storage.
 
     Attributes:
-        tokenizer: For keyword search; None for what the store has recorded, or the default.
-        many_tenants: Whether the engine keeps the nodes of a tenant together; None for as it is,
-            or no.
+        tokenizer: For keyword search; None for the recorded one, or the default.
+        many_tenants: Whether the engine keeps the nodes of a tenant together; None for the recorded
+            setting, or no.
         store_params: Settings of the engine.
-        must_exist: Whether it must not be new.
+        must_exist: Whether to raise for a new one.
     """
 
     tokenizer: Tokenizer | None = None
@@ -111,16 +102,16 @@ class RequestedSetup:
 
 
 def open_storage(url: str, setup: RequestedSetup) -> Storage:
-    """The place that a URL names, opened or created.
+    """Open or create the storage that a URL names.
 
     Args:
         url: As `open_store` takes it.
-        setup: How it is set up where it is new.
+        setup: Settings for a new one.
 
     Raises:
-        ConfigurationError: The URL names no engine, the engine has no such setting, or nothing is
-            there that must be.
-        StoreFormatError: The place holds something else.
+        ConfigurationError: The URL names no engine, the engine has no such setting, or there is no
+            knowledge base and there must be one.
+        StoreFormatError: There is something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
     """
@@ -156,14 +147,14 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         setup if recorded is None else _remembered(setup, recorded, store.tokenizer, location)
     )
     if remembered != setup and store.dimension is None:
-        # The store remembers how it is to be only once there is something in it.
+        # An empty store has not recorded its settings.
         ledger.close()
         store.close()
         return open_storage(url, remembered)
     return Storage(
         store=store,
         close=store.close,
-        # What these engines have taken is kept. Milvus Lite would make a file of every flush.
+        # These engines write to disk themselves. Milvus Lite would make a file of every flush.
         flush=lambda: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
@@ -171,7 +162,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         ledger=lambda: ledger,
         lock=_lock_of(location),
         is_exclusive=not location.is_on_server,
-        is_shared=lambda: False,  # who has it open is told when it writes
+        is_shared=lambda: False,  # other objects get an error when they write
         compact=lambda: 0,
         remove=lambda: _drop(store, beside),
     )
@@ -219,7 +210,7 @@ def _lock_of(location: Location) -> WriteLock:
 
 
 def _check_exists(location: Location, url: str) -> None:
-    """Look for what is on this machine before the engine makes it."""
+    """Raise if there is no knowledge base on this machine, before the engine creates one."""
     if location.is_in_memory:
         raise in_memory(url)
     path = location.path
@@ -230,7 +221,7 @@ def _check_exists(location: Location, url: str) -> None:
 
 
 def missing(url: str) -> ConfigurationError:
-    """The error for a knowledge base that is not there."""
+    """Return the error for a knowledge base that does not exist."""
     return ConfigurationError(
         f"there is no knowledge base at {url}; check the URL. KnowledgeBase.open without "
         f"must_exist makes one, and so does: llama-retrieval ingest PATH --kb {url}"
@@ -238,7 +229,7 @@ def missing(url: str) -> ConfigurationError:
 
 
 def in_memory(url: str) -> ConfigurationError:
-    """The error for a knowledge base that nobody else can ever find."""
+    """Return the error for a knowledge base in memory, which only one object can see."""
     return ConfigurationError(
         f"{url} is in memory: each time it is opened it is empty, and what is put there is gone "
         "when it is closed; name a directory, a file or a server"
@@ -246,11 +237,11 @@ def in_memory(url: str) -> ConfigurationError:
 
 
 def _remembered(
-    setup: RequestedSetup, recorded: KnowledgeBaseConfig, taken: Tokenizer, location: Location
+    setup: RequestedSetup, recorded: KnowledgeBaseConfig, current: Tokenizer, location: Location
 ) -> RequestedSetup:
-    """The same, with what was said when it was opened before, where nothing is said now."""
+    """Return the settings with the recorded ones for those that are left out."""
     tokenizer, given = setup.tokenizer, setup.store_params
-    if tokenizer is None and recorded.tokenizer not in ("", _as_json(taken)):
+    if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
     params, name = json.loads(recorded.params or "{}"), BY_TENANT.get(location.engine)
     many_tenants = params.pop(name, None)

@@ -9,6 +9,7 @@ from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.ingest import snapshot
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -77,6 +78,11 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
         kb.refresh()
 
 
+def passages(kb: KnowledgeBase) -> set[str]:
+    assert isinstance(kb.graph, EmbeddedGraph)
+    return {node.id for node in kb.graph.contents(scope=None).function().nodes if node.is_passage}
+
+
 def test_a_graph_is_copied_with_its_knowledge_base(tmp_path: Path) -> None:
     graph = f"graph:{tmp_path / 'graph'}"
     train = Document(id_="train", text="Night Train was directed by Anne Lister.")
@@ -128,7 +134,7 @@ import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from tests.ingest.test_read_only import documents, opened
-with opened(Path({folder!r}), read_only=False) as kb:
+with opened(Path({folder!r}), read_only=False, graph={graph!r}) as kb:
     for version in range(1, 10_000):
         kb.add(documents(version), show_progress=False).raise_for_failures()
         if version == 1:
@@ -138,14 +144,18 @@ with opened(Path({folder!r}), read_only=False) as kb:
 
 @pytest.mark.slow
 def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_path: Path) -> None:
-    program = _WRITER.format(path=sys.path, folder=str(tmp_path / "kb"))
+    graph = f"graph:{tmp_path / 'graph'}"
+    program = _WRITER.format(path=sys.path, folder=str(tmp_path / "kb"), graph=graph)
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as writer:
         try:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "begun\n"
-            with opened(tmp_path / "kb") as one, opened(tmp_path / "kb") as other:
+            with (
+                opened(tmp_path / "kb", graph=graph) as one,
+                opened(tmp_path / "kb", graph=graph) as other,
+            ):
                 seen = set()
                 for _ in range(10):
                     for kb in (one, other):
@@ -155,12 +165,13 @@ def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_pa
                             f"d{n}" for n in range(5)
                         ]
                         assert kb.count() == 5
+                        assert passages(kb) == {hit.node.node_id for hit in hits}
                         seen |= {hit.text for hit in hits}
                 assert len(seen) > 2
         finally:
             writer.kill()
-    with opened(tmp_path / "kb") as after_a_kill:
-        assert after_a_kill.count() == 5
+    with opened(tmp_path / "kb", graph=graph) as after_a_kill:
+        assert after_a_kill.count() == len(passages(after_a_kill)) == 5
 
 
 @pytest.mark.slow

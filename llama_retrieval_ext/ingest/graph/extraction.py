@@ -21,14 +21,14 @@ from llama_retrieval_ext.ingest.graph.target import with_rows
 
 
 class Extraction:
-    """What a knowledge base takes from passages for its graph.
+    """Extracts entities and relations from passages for a graph.
 
     Args:
         links: Which entities passages are linked to; None for the default.
         extractors: LlamaIndex's, such as ``SimpleLLMPathExtractor``, run in their order.
 
     Raises:
-        ConfigurationError: One is no LlamaIndex transformation.
+        ConfigurationError: One is not a LlamaIndex transformation.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Extraction:
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """The documents with rows for the graph on their nodes, or what went wrong with each."""
+        """Return the documents with rows for the graph on their nodes, or the error of each."""
         return each_or_error(documents, self._extracted) if self._extractors else [*documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
@@ -86,7 +86,7 @@ def extraction_for(
 
 
 def _rows(passage: BaseNode) -> Contents:
-    """What extractors left in the metadata, each entity with an edge from the passage."""
+    """Return the extracted rows in the metadata, with an edge from the passage to each entity."""
     nodes: list[LabelledNode] = passage.metadata.get(KG_NODES_KEY) or []
     relations: list[Relation] = passage.metadata.get(KG_RELATIONS_KEY) or []
     document = {passage.ref_doc_id: f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"}

@@ -6,15 +6,19 @@ of the document waits. An old claim belongs to a dead writer, and the next write
 
 import json
 import secrets
-from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, key_of_node
+from llama_retrieval_ext.ingest.documents import (
+    DocumentKey,
+    Prepared,
+    key_of_node,
+    pack_node,
+    unpack_node,
+)
 from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
     JournalState,
@@ -31,7 +35,6 @@ from llama_retrieval_ext.ingest.ledger.records import (
     temporary,
 )
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
 class RemoteJournal:
@@ -122,8 +125,8 @@ class RemoteJournal:
         ids, redo = self._values.read([change.nodes, change.redo])
         if ids is None or not redo:
             return None
-        nodes = tuple(_restore(text, vector) for text, vector in json.loads(redo))
-        return Prepared(claim.key, change.digest, nodes)
+        nodes = [unpack_node(text, b64decode(vector)) for text, vector in json.loads(redo)]
+        return Prepared(claim.key, change.digest, tuple(nodes))
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew those that grow old."""
@@ -176,7 +179,8 @@ class RemoteJournal:
         self, stored: DocumentRecord | None, document: Prepared, number: int
     ) -> DocumentRecord:
         """Return the record that says that this version is being written."""
-        redo = [[node_to_text(each), _vector_text(each)] for each in document.nodes]
+        packed = map(pack_node, document.nodes)
+        redo = [[text, b64encode(vector).decode()] for text, vector in packed]
         change = Change(
             JournalState.UPDATING if stored else JournalState.ADDING,
             document.digest,
@@ -294,14 +298,3 @@ def _claim_on(
     if record is None or record.change.state is None:
         return None
     return claim_of(record.key, record.change.state, old, new)
-
-
-def _vector_text(node: BaseNode) -> str:
-    return b64encode(array("d", node.get_embedding()).tobytes()).decode()
-
-
-def _restore(text: str, embedding: str) -> BaseNode:
-    vector = array("d")
-    vector.frombytes(b64decode(embedding))
-    update: dict[str, Any] = {"embedding": vector.tolist()}
-    return node_from_text(text).model_copy(update=update)

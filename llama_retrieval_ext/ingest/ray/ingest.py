@@ -44,9 +44,9 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
 ) -> IngestionReport:
     """Add documents to a knowledge base; read, split and embed them on a Ray cluster.
 
-    What is stored is what ``KnowledgeBase.add`` stores, under the same ids. Documents that are
-    there already, unchanged, are neither split nor embedded; files are read to know that. So it is
-    resumed by calling it again, whatever was killed. A batch whose worker dies is prepared again by
+    It stores the same nodes under the same ids as ``KnowledgeBase.add``. Unchanged documents are
+    neither split nor embedded, but their files are read to compare them. If a process was killed,
+    the same call continues. A batch whose worker dies is prepared again by
     another, up to three times; then its documents are reported as failures, and the others go in.
 
     The cluster is the one that ``ray.init`` has connected to; without one, Ray takes the one that
@@ -57,10 +57,10 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
             LlamaIndex documents or nodes, as for ``KnowledgeBase.add``; or a Ray ``Dataset``, whose
             rows have an ``id`` and a ``text``, and whose other columns become metadata.
         url: As for ``KnowledgeBase.open``, which creates it if there is none.
-        embed_model: Likewise. Each worker process gets a copy.
+        embed_model: As for ``KnowledgeBase.open``. Each worker process gets a copy.
         scope: The tenant or knowledge base, or both, that the documents belong to.
-        include: Of folders and glob patterns, which files are read, as for `read_documents`.
-        exclude: Which are not.
+        include: Patterns of files to read, as for `read_documents`.
+        exclude: Patterns of files to skip.
         n_writers: How many processes write, 1 or more. A single one is this process. More need an
             engine on a server, and a graph on one if there is a graph.
         task_options: Ray's options for a task that splits and embeds, such as ``{"num_gpus": 0.5}``
@@ -127,7 +127,7 @@ def _source(
     cluster: "Cluster",
     selection: Mapping[str, Any],
 ) -> tuple[Iterable[object], "Iterator[Work]"]:
-    """What progress is counted over, and the work there is."""
+    """Return the items that progress counts, and the work."""
     if hasattr(documents, "iter_rows"):
         documents = map(_document, documents.iter_rows())
     if isinstance(documents, str | Path):

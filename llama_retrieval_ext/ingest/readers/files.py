@@ -97,14 +97,14 @@ class Reading:
     ids: set[str] = field(default_factory=set)
 
     def finds_any(self) -> bool:
-        """Whether there is a document; reads as far as the first."""
+        """Return whether there is a document; reads up to the first."""
         documents = iter(self.documents)
         first = list(islice(documents, 1))
         self.documents = chain(first, documents)
         return bool(first)
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
-        """Those ids of documents that are parts which files had and no longer have."""
+        """Return those ids that are parts which their files no longer have."""
         return [
             id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
         ]
@@ -122,9 +122,9 @@ def iter_documents(
 
     Args:
         paths: As for `read_documents`.
-        include: Likewise.
-        exclude: Likewise.
-        leave_out: A folder to keep out of, such as that of the knowledge base.
+        include: As for `read_documents`.
+        exclude: As for `read_documents`.
+        leave_out: A folder to skip, such as that of the knowledge base.
         watched: Wraps the files while they are read, for a progress bar.
 
     Raises:
@@ -144,7 +144,7 @@ def find_files(
     exclude: Sequence[str] = (),
     leave_out: Path | None = None,
 ) -> list[Path]:
-    """The files that `iter_documents` reads, each once; patterns without any are left out."""
+    """Return the files that `iter_documents` reads, each once; note patterns without any."""
     selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
     return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
 
@@ -218,8 +218,8 @@ def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
 
 
 def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
-    """Documents in files that `find_files` found; those that cannot be read are left out."""
-    # What pypdf logs about a broken file, three times, is in the file's reason.
+    """Yield the documents in files; note files that cannot be read."""
+    # pypdf logs an error of a broken file three times; it is in the reason for the file.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:
@@ -253,7 +253,7 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
 
 
 def _reason(error: BaseException) -> str:
-    """What is at the bottom of an error: readers wrap it, and retry what cannot succeed."""
+    """Return the message of the first cause: readers wrap errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, RetrievalExtError):
