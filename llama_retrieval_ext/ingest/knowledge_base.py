@@ -112,8 +112,8 @@ class KnowledgeBase(Calibrated):
     ) -> Self:
         """Open the knowledge base at a URL; create it if there is none.
 
-        Changes that a crash left unfinished are finished or undone; on a server, by the next process
-        that writes.
+        Changes that a crash left unfinished are finished or undone; on a server, by the next
+        process that writes.
 
         Engines with collections keep the configuration and the list of documents in a second
         collection, whose name ends in ``__ledger``; the first is created when a document is added.

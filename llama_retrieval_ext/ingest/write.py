@@ -1,8 +1,8 @@
 """Writes documents to the store and the ledger, in an order that survives a crash at any point.
 
 Claim in the journal → add new nodes to the store → delete old ones → flush to disk → done. After a
-crash of the process or the machine, the next write or opening settles what is unfinished: it removes
-a document that was being added, and finishes one that was being updated or deleted.
+crash of the process or the machine, the next write or opening settles what is unfinished: it
+removes a document that was being added, and finishes one that was being updated or deleted.
 
 On a server several processes may write. Each claims the documents of a batch one by one; a document
 that another process has claimed is written when that process has finished it, or counts as dead.
