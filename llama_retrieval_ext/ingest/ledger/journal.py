@@ -1,9 +1,9 @@
 """The journal records what is being written, so that it can be finished or undone at any time.
 
 A document that is not at rest is ``adding`` (it was not there before), ``updating`` (it was) or
-``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version only)
-or neither. During an update the whole new version is kept until it is stored: after a crash it is
-unknown which nodes the engine has replaced already.
+``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version
+only) or neither. During an update the whole new version is kept until it is stored: after a crash
+it is unknown which nodes the engine has replaced already.
 """
 
 import sqlite3
