@@ -69,8 +69,7 @@ class EmbeddedGraph:
             self._guard = locked(Path(directory))
         try:
             self._rows = GraphRows(None if self._guard is None else Path(directory) / FILE)
-            self._partition_keys, self._partitions = load(self._rows)
-            self._next_key = self._rows.last_key() + 1
+            self._load(self._rows)
         except BaseException:
             self.close()
             raise
@@ -201,6 +200,16 @@ class EmbeddedGraph:
             )
         )
 
+    def load(self, directory: Path) -> None:
+        """Replace all by a copy of the graph in another directory, which may be open elsewhere.
+
+        Raises:
+            StoreUnavailableError: It cannot be read.
+        """
+        with self._writing() as rows:
+            rows.load(directory / FILE)
+            self._load(rows)
+
     def compact(self) -> int:
         """Free the disk space of deleted rows; return how many bytes."""
         with self._lock:
@@ -217,6 +226,10 @@ class EmbeddedGraph:
                 guard.release()
 
     # Inside
+
+    def _load(self, rows: GraphRows) -> None:
+        self._partition_keys, self._partitions = load(rows)
+        self._cache, self._next_key = {}, rows.last_key() + 1
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
-from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock, copy_database
 
 FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
@@ -199,6 +199,11 @@ class GraphRows:
         for source, *edge in self._read(_SAID_EDGES, listed):
             found[source].edges.append(Edge(*edge))
         return found
+
+    def load(self, source: Path) -> None:
+        """Replace all rows by those of another file, which may be open elsewhere."""
+        with self._errors():
+            copy_database(source, self._db)
 
     def compact(self) -> int:
         """Write the file anew without the room of deleted rows; return how many bytes it saves."""

@@ -22,8 +22,8 @@ from pydantic import PrivateAttr
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.ray import ingest_with_ray
-from llama_retrieval_ext.ingest.readers import read_documents
+from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
+from llama_retrieval_ext.ingest.readers.files import read_documents
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -268,6 +268,6 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     with pytest.raises(ConfigurationError, match="n_writers"):
         ingest_with_ray([], url, embed_model=model, n_writers=0)
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "llama_retrieval_ext.ingest.ray_cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "llama_retrieval_ext.ingest.ray.cluster", raising=False)
     with pytest.raises(MissingDependencyError, match="ray"):
         ingest_with_ray([], url, embed_model=model)

@@ -16,8 +16,8 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 
 EXTRA: Final = "quickstart"
 _LLAMA_INDEX: Final = "llama_index.readers.file"
-_OFFICE: Final = "llama_retrieval_ext.ingest.office"
-_HTML: Final = ("llama_retrieval_ext.ingest.html", "HTMLReader")
+_OFFICE: Final = "llama_retrieval_ext.ingest.readers.office"
+_HTML: Final = ("llama_retrieval_ext.ingest.readers.html", "HTMLReader")
 # Readers that need the extra. `CSVReader` reads CSV, and `TextReader` whatever is not here.
 _WITH_EXTRA: Final[Mapping[str, tuple[str, str]]] = {
     ".pdf": (_LLAMA_INDEX, "PDFReader"),
@@ -44,7 +44,7 @@ _HEAD_BYTES: Final = 2**16
 
 
 def reader_for(suffix: str) -> BaseReader:
-    """The reader of a kind of file.
+    """Return the reader of a kind of file.
 
     Args:
         suffix: Such as ``.pdf``, in lower case; empty for files without one.
@@ -63,12 +63,12 @@ def reader_for(suffix: str) -> BaseReader:
 
 
 def missing_reader(suffix: str) -> MissingDependencyError:
-    """The error for a kind of file whose reader is not installed."""
+    """Return the error for a kind of file whose reader is not installed."""
     return MissingDependencyError(f"reading {suffix} files", EXTRA)
 
 
 class TextReader(BaseReader):
-    """A file of text as one document."""
+    """Reads a text file as one document."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the one document of a file.
@@ -80,7 +80,7 @@ class TextReader(BaseReader):
 
 
 class CSVReader(BaseReader):
-    """Each row of a CSV file as a document: a line ``column: value`` for each column."""
+    """Reads each row of a CSV file as a document: a line ``column: value`` for each column."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return a document for each row after the first, which names the columns.
@@ -119,7 +119,7 @@ def read_text(file: Path) -> str:
     """
     with file.open("rb") as opened:
         data = opened.read(_HEAD_BYTES)
-        if len(data) < _HEAD_BYTES or _may_be_text(data):  # a film need not be read as a whole
+        if len(data) < _HEAD_BYTES or _may_be_text(data):  # a video is not read as a whole
             data += opened.read()
     text = decode_text(data)
     if text is not None:

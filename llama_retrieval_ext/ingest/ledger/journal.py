@@ -1,24 +1,20 @@
-"""The journal: what is being written, so that it can be finished or undone at any time.
+"""The journal records what is being written, so that it can be finished or undone at any time.
 
-A document in motion is ``adding`` (it was not there before), ``updating`` (it was) or ``deleting``.
-Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version only) or neither.
-The whole new version of a document that is being updated is kept until it is stored: after a crash
-nobody can tell which of its nodes the engine had replaced already.
+A document that is not at rest is ``adding`` (it was not there before), ``updating`` (it was) or
+``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version
+only) or neither. During an update the whole new version is kept until it is stored: after a crash
+it is unknown which nodes the engine has replaced already.
 """
 
 import sqlite3
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from llama_index.core.schema import BaseNode
-
 from llama_retrieval_ext.errors import DuplicateNodeError
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.local_ledger import Database
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, pack_node, unpack_node
+from llama_retrieval_ext.ingest.ledger.local_ledger import Database
 
 
 class WriteOutcome(StrEnum):
@@ -30,7 +26,7 @@ class WriteOutcome(StrEnum):
 
 
 class JournalState(StrEnum):
-    """What is being done with a document."""
+    """The kind of a change."""
 
     ADDING = "adding"
     UPDATING = "updating"
@@ -43,7 +39,7 @@ class Claim:
 
     Attributes:
         key: The document.
-        state: What is being done with it.
+        state: The kind of the change.
         fresh: The ids of nodes that only its new version has.
         doomed: The ids of nodes that only its old version has.
     """
@@ -59,7 +55,7 @@ Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
 
 class Journal(Protocol):
-    """Records what a writer does; its caller holds the lock of the knowledge base."""
+    """Records the changes of a writer; the caller holds the lock of the knowledge base."""
 
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
         """Claim documents that are about to be written, before any of it is.
@@ -68,8 +64,8 @@ class Journal(Protocol):
             documents: New versions of documents; of each key one.
 
         Returns:
-            For each its claim; or that it is there already; or an error, such as for node ids that
-            another document has; or None if another writer has claimed it.
+            For each its claim; or UNCHANGED if it is stored already; or an error, such as for node
+            ids that another document has; or None if another writer has claimed it.
         """
         ...
 
@@ -78,7 +74,7 @@ class Journal(Protocol):
         ...
 
     def unfinished(self) -> list[Claim]:
-        """Claim what this writer, or one that died, has begun and not finished."""
+        """Claim what this writer, or a dead one, has begun and not finished."""
         ...
 
     def new_version(self, claim: Claim) -> Prepared | None:
@@ -107,7 +103,7 @@ class Journal(Protocol):
     def unowned(self, claims: Sequence[Claim]) -> list[str]:
         """Return the ids of nodes written under lost claims that no document has.
 
-        Another writer has taken this one for dead and has undone what it was about to do.
+        Another writer has taken this one for dead and has undone its changes.
         """
         ...
 
@@ -136,8 +132,7 @@ def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> Dup
 class LocalJournal:
     """The journal of a `LocalLedger`, in the same database.
 
-    No other process writes there: what is unfinished when a writer begins was left by a crash or a
-    failure.
+    No other process writes to it: unfinished changes are those of a crash or a failure.
 
     Args:
         database: The ledger's.
@@ -172,8 +167,8 @@ class LocalJournal:
             "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY redo.rowid"
         )
         rows = self._database.rows(query, *claim.key)
-        nodes = tuple(_restore(str(text), vector) for _, text, vector in rows)
-        return Prepared(claim.key, str(rows[0][0]), nodes) if rows else None
+        nodes = tuple(unpack_node(text, vector) for _, text, vector in rows)
+        return Prepared(claim.key, rows[0][0], nodes) if rows else None
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return all claims: no other process takes them over."""
@@ -217,7 +212,7 @@ class LocalJournal:
             "SELECT node_id, role FROM nodes JOIN documents ON document = id "
             "WHERE tenant = ? AND kb = ? AND ref = ? AND role IS NOT NULL"
         )
-        rows = [(str(node_id), role) for node_id, role in self._database.rows(query, *key)]
+        rows = self._database.rows(query, *key)
         fresh = tuple(node_id for node_id, role in rows if role == "fresh")
         return Claim(key, state, fresh, tuple(id_ for id_, role in rows if role == "doomed"))
 
@@ -253,10 +248,7 @@ def _begin_update(
     )
     connection.executemany(
         "INSERT INTO redo VALUES (?, ?, ?)",
-        [
-            (id_, node_to_text(node), array("d", node.get_embedding()).tobytes())
-            for node in document.nodes
-        ],
+        [(id_, *pack_node(node)) for node in document.nodes],
     )
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?",
@@ -294,12 +286,6 @@ def _duplicate(
         if owner is not None:
             return duplicate_error(document, node.node_id, DocumentKey(*owner))
     return None
-
-
-def _restore(text: str, embedding: object) -> BaseNode:
-    vector = array("d")
-    vector.frombytes(embedding if isinstance(embedding, bytes) else b"")
-    return node_from_text(text).model_copy(update={"embedding": vector.tolist()})
 
 
 def _id_of(connection: sqlite3.Connection, key: DocumentKey) -> int | None:

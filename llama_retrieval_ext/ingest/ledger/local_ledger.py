@@ -1,6 +1,6 @@
 """`LocalLedger`: the ledger of a knowledge base on this machine, in a SQLite file.
 
-One process has the file open. Its objects share a lock for writing; each reads the file anew.
+One process has the file open. Its objects share a lock for writing; each reads the file again.
 """
 
 import json
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from llama_retrieval_ext.errors import (
     StoreClosedError,
@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey
-from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger, config_from
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger, config_from
 from llama_retrieval_ext.query import Scope
 
 # Another handle on the same file holds it for milliseconds; a minute is for a machine that swaps.
@@ -50,8 +50,8 @@ class Database:
         try:
             with self._translated():
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                # What is committed survives a power cut: if the ledger knew less than the store,
-                # nodes would be left over that no document has.
+                # A commit survives a power cut: a ledger that is older than the store would leave
+                # nodes that no document has.
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.executescript(schema)
         except StoreError:
@@ -78,7 +78,7 @@ class Database:
         with self._lock, self._translated():
             yield self._connection
 
-    def rows(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
+    def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         with self._lock, self._translated():
             return self._connection.execute(query, parameters).fetchall()
@@ -164,7 +164,7 @@ class LocalLedger(Ledger):
     def config(self) -> KnowledgeBaseConfig | None:
         """Return how the knowledge base is set up; None for one that is not yet."""
         rows = self.database.rows("SELECT key, value FROM manifest")
-        return config_from({str(key): json.loads(str(value)) for key, value in rows})
+        return config_from({key: json.loads(value) for key, value in rows})
 
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
@@ -183,7 +183,7 @@ class LocalLedger(Ledger):
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:  # noqa: ARG002 - always is
         """Return how many nodes the store must hold; None while something is being written."""
         ((in_motion, nodes),) = self.database.rows(_IN_MOTION_AND_NODES)
-        return None if in_motion else int(str(nodes))
+        return None if in_motion else int(nodes)
 
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """Return the digest of each document, in this order; None for one that is not stored."""
@@ -191,7 +191,7 @@ class LocalLedger(Ledger):
             "SELECT digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ? AND state IS NULL"
         )
         found = [self.database.rows(query, *key) for key in keys]
-        return [str(rows[0][0]) if rows else None for rows in found]
+        return [rows[0][0] if rows else None for rows in found]
 
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
@@ -199,7 +199,7 @@ class LocalLedger(Ledger):
             "SELECT node_id FROM nodes JOIN documents ON document = id "
             "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY node_id"
         )
-        return {key: [str(id_) for (id_,) in self.database.rows(query, *key)] for key in keys}
+        return {key: [id_ for (id_,) in self.database.rows(query, *key)] for key in keys}
 
     def doubt_all(self) -> None:
         """Let every document count as changed, so that adding it again writes it again."""
@@ -227,12 +227,12 @@ class LocalLedger(Ledger):
             "SELECT node_id FROM nodes JOIN documents ON document = id "  # noqa: S608
             f"WHERE {condition} ORDER BY node_id LIMIT ?"
         )
-        return [str(node_id) for (node_id,) in self.database.rows(query, *values, size)]
+        return [node_id for (node_id,) in self.database.rows(query, *values, size)]
 
     def n_sources(self) -> int:
         """Return how many sources there are."""
         ((count,),) = self.database.rows(_N_SOURCES)
-        return int(str(count))
+        return int(count)
 
     def record_sources(self, sources: Mapping[DocumentKey, str]) -> None:
         """Record the sources of documents."""
@@ -244,7 +244,7 @@ class LocalLedger(Ledger):
         """Return how many documents and nodes there are."""
         query = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM nodes)"
         ((documents, nodes),) = self.database.rows(query)
-        return int(str(documents)), int(str(nodes))
+        return int(str(documents)), int(nodes)
 
     def close(self) -> None:
         """Close the file."""

@@ -1,12 +1,11 @@
 """`GraphTarget`: the graph of a knowledge base as a target of its writes.
 
-Each passage is a source of rows in the graph: itself, its document, and what it mentions. So what a
-passage said goes when it is deleted or replaced, and what others say too stays.
+Each passage is a source of rows in the graph: itself, its document, and its entities. Deleting or
+replacing a passage deletes its rows, except those that other passages support.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
@@ -14,19 +13,17 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, passage_rows
+from llama_retrieval_ext.ingest.documents import ROWS_KEY, without_rows
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-
-# In the metadata of a node on its way in: further rows of the graph that it says, as JSON.
-ROWS_KEY: Final = "__graph_rows__"
 
 
 class GraphTarget:
     """A graph as the target of writes.
 
     Args:
-        graph: Where they go.
+        graph: The graph.
         links: Which entities passages are linked to.
-        key: Tells what this knowledge base says from what others say in the same graph.
+        key: Distinguishes the rows of this knowledge base from those of others in the same graph.
     """
 
     def __init__(self, graph: WritableGraph, links: PassageLinks, key: str) -> None:
@@ -39,12 +36,12 @@ class GraphTarget:
         self._graph.nodes([], scope=None).function()
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
-        """Write what passages say, in place of what they have said before."""
+        """Write the rows of passages, in place of their earlier ones."""
         known: set[tuple[object, str]] = set()
         said: dict[str, Contents] = {}
         for node in nodes:
             rows = self._rows(node)
-            # A document is what its first passage says; edges of the others support it further.
+            # The first passage writes the row of its document; edges of the others support it.
             own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
             kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
             known |= own.keys()
@@ -53,20 +50,20 @@ class GraphTarget:
             self._graph.replace_sources(said).function()
 
     def delete(self, node_ids: Sequence[str]) -> None:
-        """Withdraw what passages say; ids that are not there are ignored."""
+        """Delete the rows of passages; missing ids are ignored."""
         self._graph.delete_sources([*map(self._source, node_ids)], scope=None).function()
 
     def flush(self) -> None:
-        """No-op: a graph has on disk what it has taken."""
+        """No-op: graphs write to disk at once."""
 
     def copy_unsaid_to(self, other: WritableGraph) -> None:
-        """Copy the rows that no document says, such as those of a graph of equipment."""
+        """Copy the rows that come from no document, such as those of a graph of equipment."""
         rows = self._graph.said_by([""]).function()[""]
         if rows.nodes or rows.edges:
             other.upsert(*rows).function()
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
-        """Return what each passage says, without the passage itself."""
+        """Return the rows of each passage, without the passage itself."""
         ids = {self._source(node_id): node_id for node_id in node_ids}
         found = self._graph.said_by(list(ids)).function()
         return {
@@ -83,7 +80,7 @@ class GraphTarget:
         )
         passage = node.model_copy(update={"metadata": metadata})
         nodes, edges = passage_rows([passage], self._links)
-        # Entities become ends of edges, so that what the graph knows of them already stays.
+        # Entities are written as ends of edges only, so that their existing rows stay.
         nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
         packed = node.metadata.get(ROWS_KEY)
         if packed is None:
@@ -96,16 +93,8 @@ def _scope_of(metadata: Mapping[str, object]) -> dict[str, object]:
     return {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
 
 
-def without_rows(node: BaseNode) -> BaseNode:
-    """The node as it is stored and shown: without the rows that it brings for the graph."""
-    if ROWS_KEY not in node.metadata:
-        return node
-    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
-    return node.model_copy(update={"metadata": kept})
-
-
 def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
-    """A copy of the node that brings rows for the graph along, in the journal too."""
+    """Return a copy of a node with rows for the graph in its metadata."""
     nodes = [
         (each.id, each.label, each.name, dict(each.properties), each.text, each.embedding)
         for each in rows.nodes
@@ -118,7 +107,7 @@ def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
 
 
 def unpacked_rows(packed: str, scope: Mapping[str, object]) -> Contents:
-    """Return the rows that a node brings along, each in the scope of the node."""
+    """Return the rows in the metadata of a node, each in the scope of the node."""
     nodes, edges = json.loads(packed)
     return Contents(
         [

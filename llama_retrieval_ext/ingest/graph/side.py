@@ -26,9 +26,9 @@ class GraphSide:
     """The graph of a knowledge base, open.
 
     Attributes:
-        url: What is recorded of it; a description where it was given as an object without a URL.
-        graph: Where passages, documents and entities are written.
-        graphs: What links passages, shared by all retrievers.
+        url: As it is recorded; a description for an object without a URL.
+        graph: Takes passages, documents and entities.
+        graphs: The links between passages, shared by all retrievers.
         links: Which evidence links them.
         close: Closes it, if it was opened here.
     """
@@ -44,7 +44,7 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
     """Open the graph of a knowledge base.
 
     Args:
-        graph: A URL, or whatever `graph_of` takes.
+        graph: A URL, or another argument of `graph_of`.
         links: Which evidence links passages; None for all.
         kb_url: The knowledge base.
 
@@ -64,8 +64,8 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
         return GraphSide(url, opened, PassageGraphs(opened, links=links), links, close)
     close()
     raise ConfigurationError(
-        f"the knowledge base {kb_url} and its graph {url} must both be in memory or neither: what "
-        "one loses when it is closed, the other would keep"
+        f"the knowledge base {kb_url} and its graph {url} must both be in memory or neither, since "
+        "closing deletes what is in memory"
     )
 
 
@@ -112,16 +112,16 @@ def _writable(graph: Graph) -> WritableGraph:
 
 
 def _leave_open() -> None:
-    """Whoever made the graph closes it."""
+    """No-op: the caller closes its own graph."""
 
 
-# Module state, because a directory is opened once in a process, and knowledge bases may be often.
+# Module state, because a process can open a directory only once, but a knowledge base often.
 _opening = Lock()
 _users: dict[Path, tuple[WritableGraph, int]] = {}
 
 
 def _shared(url: str) -> tuple[WritableGraph, Callable[[], None]]:
-    """The graph at a URL; knowledge bases of this process share one on disk."""
+    """Open the graph at a URL; knowledge bases of this process share one on disk."""
     scheme, _, name = url.partition(":")
     if scheme != "graph" or name == MEMORY or name.startswith("//") or not name:
         opened = open_graph(url)

@@ -1,8 +1,8 @@
-"""The ledger: how a knowledge base is set up, and which documents it has.
+"""The ledger: the configuration of a knowledge base, and its documents.
 
-`Ledger` is what a knowledge base reads and how it is admitted; `Journal`, in ``journal.py``, is how
-documents are changed. `LocalLedger` has both in a SQLite file, `RemoteLedger` in records beside the
-nodes on a server.
+`Ledger` reads them and checks the configuration of a caller; `Journal`, in ``journal.py``, changes
+documents. `LocalLedger` keeps both in a SQLite file, `RemoteLedger` in records beside the nodes on
+a server.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.documents import DocumentKey
-from llama_retrieval_ext.ingest.graph_side import is_same_graph
+from llama_retrieval_ext.ingest.graph.side import is_same_graph
 from llama_retrieval_ext.query import Scope
 
 # 2: the ledger keeps the source of each document.
@@ -30,22 +30,22 @@ _GRAPH_FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBaseConfig:
-    """How a knowledge base is set up.
+    """The configuration of a knowledge base.
 
     Attributes:
         embed_model: Name of the embedding model that made its vectors.
         tokenizer: Settings of the tokenizer of its keyword search; empty where the engine has its
             own.
-        require_scope: Whether queries without a scope are refused. None, which is never recorded,
-            leaves it as it is.
+        require_scope: Whether queries without a scope are refused. None in a request leaves the
+            recorded setting.
         dimension: Dimension of its vectors; None until there are some. In a request, the dimension
             that the embedding model declares.
         format: Version of the ledger.
-        removing: Whether its removal was begun.
+        removing: Whether its removal has begun.
         params: Engine settings as JSON, for when the collection is created; empty for none.
-        calibrations: What it knows about confidence, as JSON by scope; empty for nothing.
-        graph: URL of the graph that is written along; empty for none.
-        graph_key: Tells its rows from those that others write to the same graph.
+        calibrations: Its calibrations, as JSON by scope; empty for none.
+        graph: URL of the graph that is kept in step; empty for none.
+        graph_key: Distinguishes its rows from those that others write to the same graph.
     """
 
     embed_model: str
@@ -247,7 +247,7 @@ class Ledger(ABC):
         """
         recorded = self.config()
         if requested.require_scope is None:
-            # Settled now: if another process sets it up otherwise, this one must not go on without.
+            # Decided now: if another process sets it up with True, this one must not go on.
             requires = recorded is not None and recorded.require_scope
             requested = replace(requested, require_scope=requires)
         self._admitted = requested, where
@@ -259,7 +259,7 @@ class Ledger(ABC):
 
     @property
     def requires_scope(self) -> bool:
-        """Whether everything that the admitted caller does needs a scope."""
+        """Whether every operation of the admitted caller needs a scope."""
         return self._admitted is not None and bool(self._admitted[0].require_scope)
 
     def dimension(self) -> int | None:
@@ -270,8 +270,7 @@ class Ledger(ABC):
     def record_dimension(self, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
 
-        The first writer decides on what was open until then: the tokenizer, and whether everybody
-        needs a scope.
+        The first writer decides on the tokenizer, and whether all callers need a scope.
 
         Raises:
             ConfigurationError: Since it was opened, another process has set it up otherwise.
@@ -366,23 +365,14 @@ class Ledger(ABC):
         return sorted(node_id for own in ids.values() for node_id in own)[:size]
 
 
-def is_visible(key: DocumentKey, scope: Scope | None) -> bool:
-    """Whether a scope can see a document; without a scope, any."""
-    if scope is None:
-        return True
-    if scope.tenant_id is not None and key.tenant != scope.tenant_id:
-        return False
-    return not scope.kb_ids or key.kb in scope.kb_ids
-
-
 def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
     """Return the configuration that a ledger records; None where it records nothing."""
-    # A newer version may record more than is known here; it is refused by its format.
-    known = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
-    return KnowledgeBaseConfig(**known) if known else None  # type: ignore[arg-type]  # from JSON
+    # A newer version may record other fields; it is refused by its format.
+    fields = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
+    return KnowledgeBaseConfig(**fields) if fields else None  # type: ignore[arg-type]  # from JSON
 
 
 def _scope_of(tenant: str, kb: str) -> Scope | None:
-    # Metadata may name a blank one, which no scope can.
+    # Metadata may contain a blank name; a scope cannot.
     tenant, kb = tenant.strip() and tenant, kb.strip() and kb
     return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None

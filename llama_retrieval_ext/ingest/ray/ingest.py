@@ -11,17 +11,17 @@ from llama_index.core.schema import BaseNode, Document
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.ingest.add import group_batches, grouped
+from llama_retrieval_ext.ingest.documents import batched
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.readers import Reading, find_files
+from llama_retrieval_ext.ingest.readers.files import Reading, find_files
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
-from llama_retrieval_ext.ingest.transform import batched
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-    from llama_retrieval_ext.ingest.ray_cluster import Cluster, Work
+    from llama_retrieval_ext.ingest.ray.cluster import Cluster, Work
 
 # A task reads 64 files or 4 MB: seconds of work, and little to do again when a worker dies.
 _FILES = 64
@@ -44,9 +44,9 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
 ) -> IngestionReport:
     """Add documents to a knowledge base; read, split and embed them on a Ray cluster.
 
-    What is stored is what ``KnowledgeBase.add`` stores, under the same ids. Documents that are
-    there already, unchanged, are neither split nor embedded; files are read to know that. So it is
-    resumed by calling it again, whatever was killed. A batch whose worker dies is prepared again by
+    It stores the same nodes under the same ids as ``KnowledgeBase.add``. Unchanged documents are
+    neither split nor embedded, but their files are read to compare them. If a process was killed,
+    the same call continues. A batch whose worker dies is prepared again by
     another, up to three times; then its documents are reported as failures, and the others go in.
 
     The cluster is the one that ``ray.init`` has connected to; without one, Ray takes the one that
@@ -57,10 +57,10 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
             LlamaIndex documents or nodes, as for ``KnowledgeBase.add``; or a Ray ``Dataset``, whose
             rows have an ``id`` and a ``text``, and whose other columns become metadata.
         url: As for ``KnowledgeBase.open``, which creates it if there is none.
-        embed_model: Likewise. Each worker process gets a copy.
+        embed_model: As for ``KnowledgeBase.open``. Each worker process gets a copy.
         scope: The tenant or knowledge base, or both, that the documents belong to.
-        include: Of folders and glob patterns, which files are read, as for `read_documents`.
-        exclude: Which are not.
+        include: Patterns of files to read, as for `read_documents`.
+        exclude: Patterns of files to skip.
         n_writers: How many processes write, 1 or more. A single one is this process. More need an
             engine on a server, and a graph on one if there is a graph.
         task_options: Ray's options for a task that splits and embeds, such as ``{"num_gpus": 0.5}``
@@ -114,7 +114,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
 
 def _cluster_type() -> "type[Cluster]":
     try:
-        from llama_retrieval_ext.ingest.ray_cluster import Cluster  # noqa: PLC0415 - an extra
+        from llama_retrieval_ext.ingest.ray.cluster import Cluster  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise
@@ -127,7 +127,7 @@ def _source(
     cluster: "Cluster",
     selection: Mapping[str, Any],
 ) -> tuple[Iterable[object], "Iterator[Work]"]:
-    """What progress is counted over, and the work there is."""
+    """Return the items that progress counts, and the work."""
     if hasattr(documents, "iter_rows"):
         documents = map(_document, documents.iter_rows())
     if isinstance(documents, str | Path):

@@ -16,20 +16,19 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, MENTIONS, PassageLinks
-from llama_retrieval_ext.ingest.documents import Prepared, fingerprint_of
-from llama_retrieval_ext.ingest.graph_target import with_rows
-from llama_retrieval_ext.ingest.transform import each_or_error
+from llama_retrieval_ext.ingest.documents import Prepared, each_or_error, fingerprint_of
+from llama_retrieval_ext.ingest.graph.target import with_rows
 
 
 class Extraction:
-    """What a knowledge base takes from passages for its graph.
+    """Extracts entities and relations from passages for a graph.
 
     Args:
         links: Which entities passages are linked to; None for the default.
         extractors: LlamaIndex's, such as ``SimpleLLMPathExtractor``, run in their order.
 
     Raises:
-        ConfigurationError: One is no LlamaIndex transformation.
+        ConfigurationError: One is not a LlamaIndex transformation.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Extraction:
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """The documents with rows for the graph on their nodes, or what went wrong with each."""
+        """Return the documents with rows for the graph on their nodes, or the error of each."""
         return each_or_error(documents, self._extracted) if self._extractors else [*documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
@@ -69,8 +68,25 @@ class Extraction:
         ]
 
 
+def extraction_for(
+    graph: object, links: PassageLinks | None, extractors: Sequence[TransformComponent] | None
+) -> Extraction | None:
+    """Return the extraction for a graph; None without one.
+
+    Raises:
+        ConfigurationError: There are arguments for a graph, and no graph.
+    """
+    if graph is not None:
+        return Extraction(links, extractors or ())
+    if links is None and extractors is None:
+        return None
+    raise ConfigurationError(
+        "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
+    )
+
+
 def _rows(passage: BaseNode) -> Contents:
-    """What extractors left in the metadata, each entity with an edge from the passage."""
+    """Return the extracted rows in the metadata, with an edge from the passage to each entity."""
     nodes: list[LabelledNode] = passage.metadata.get(KG_NODES_KEY) or []
     relations: list[Relation] = passage.metadata.get(KG_RELATIONS_KEY) or []
     document = {passage.ref_doc_id: f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"}

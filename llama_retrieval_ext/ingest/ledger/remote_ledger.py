@@ -1,37 +1,40 @@
 """`RemoteLedger`: the ledger of a knowledge base on a server, in records that all share."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from random import uniform
 from time import sleep, time
 from typing import Final
 
+from llama_index.core.vector_stores.types import MetadataFilters
+
 from llama_retrieval_ext.errors import StoreClosedError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.ingest.documents import DocumentKey
-from llama_retrieval_ext.ingest.ledger import (
+from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
     config_from,
-    is_visible,
     unknown_nodes_error,
 )
-from llama_retrieval_ext.ingest.records import (
-    CONFIG,
-    OLD_CONFIG,
-    TOTALS,
+from llama_retrieval_ext.ingest.ledger.records import (
     DocumentRecord,
     Value,
     Values,
     all_documents,
-    changed_after,
+    begun_after,
     documents_in,
+    named_documents,
     record_id,
 )
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 
+CONFIG: Final = "config"
+TOTALS: Final = "totals"
+# The first record of a ledger of format 2.
+_OLD_CONFIG: Final = "manifest"
 # 3: one record per document; 2 was a mirror of a SQLite database.
 _FORMAT: Final = 3
 _TRIES: Final = 20
@@ -70,8 +73,8 @@ class RemoteLedger(Ledger):
 
     def config(self) -> KnowledgeBaseConfig | None:
         """Return how the knowledge base is set up; None for one that is not yet."""
-        found = self.records.get([CONFIG, OLD_CONFIG])
-        if OLD_CONFIG in found and CONFIG not in found:
+        found = self.records.get([CONFIG, _OLD_CONFIG])
+        if _OLD_CONFIG in found and CONFIG not in found:
             raise StoreFormatError(
                 "the knowledge base has a ledger of format 2, which this version does not read. "
                 "With the version that wrote it, copy it to a directory (llama-retrieval copy, or "
@@ -123,11 +126,10 @@ class RemoteLedger(Ledger):
     def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents, and check that the knowledge base is as admitted."""
         found = self.records.get([CONFIG, *map(record_id, keys)])
-        config = self._config_in(found)
-        if config is not None and self._admitted is not None:
-            config.opened(*self._admitted)
-        self._config = config
-        return documents_in(found)
+        self._config = self._config_in(found)
+        if self._config is not None and self._admitted is not None:
+            self._config.opened(*self._admitted)
+        return documents_in(found.values())
 
     def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """`read`; raise StoreClosedError if the knowledge base was removed."""
@@ -136,19 +138,13 @@ class RemoteLedger(Ledger):
             raise _removed_error()
         return found
 
-    def find(self, scope: Scope | None = None, *, name: str | None = None) -> list[DocumentRecord]:
-        """Return the records of the documents that a scope can see, in the order they came in."""
-        found = self.records.find(all_documents(scope, name=name))
-        documents = documents_in({each.id: each for each in found}).values()
-        return sorted(documents, key=lambda each: (each.created, each.key))
-
     def check_exists(self) -> None:
         """Raise StoreClosedError if the knowledge base was removed since it was opened."""
         self.read_to_write([])
 
     def check_unwritten(self, where: str) -> None:
         """Raise StoreUnavailableError if another process is writing."""
-        if self.records.count(changed_after(self.now_ms - round(self.patience_s * 1000))):
+        if self.records.count(begun_after(self.now_ms - round(self.patience_s * 1000))):
             raise StoreUnavailableError(
                 f"{where} is being written to by another process; do this again when it is done. A "
                 f"process that died counts as writing for {self.patience_s:g} seconds"
@@ -159,13 +155,13 @@ class RemoteLedger(Ledger):
 
         The number that is kept is a guess: a crash, or two writers at once, may leave it behind.
         """
-        if self.records.count(changed_after(0)):
+        if self.records.count(begun_after(0)):
             return None
         totals = self.records.get([TOTALS]).get(TOTALS)
         n_kept = 0 if totals is None else int(totals.text)
         if not exact:
             return n_kept
-        n_nodes = sum(each.n_nodes for each in self.find())
+        n_nodes = sum(each.n_nodes for each in self._find(all_documents()))
         if n_nodes != n_kept:
             self.add_nodes(n_nodes - n_kept)
         return n_nodes
@@ -181,46 +177,35 @@ class RemoteLedger(Ledger):
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
         """Return the digest of each document, in this order; None for one that is not stored."""
         keys = list(keys)
-        found = self.read(keys)
-        return [found[key].digest if _is_at_rest(found.get(key)) else None for key in keys]
+        at_rest = {key: each.digest for key, each in self.read(keys).items() if each.is_at_rest}
+        return [at_rest.get(key) for key in keys]
 
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
-        found = list(self.read(keys).values())
-        return {
-            each.key: sorted(ids)
-            for each, (ids,) in zip(
-                found, self.ids_of([[each.nodes] for each in found]), strict=True
-            )
-        }
+        found = self.read(keys)
+        ids = self.ids_of(each.nodes for each in found.values())
+        return dict(zip(found, map(sorted, ids), strict=True))
 
-    def ids_of(self, values: Sequence[Sequence[Value]]) -> list[list[list[str]]]:
-        """Return the node ids in values, in one request; none for a value that lost a part."""
-        texts = iter(self.values.read([value for some in values for value in some]))
-        return [[json.loads(next(texts) or "[]") for _ in some] for some in values]
+    def ids_of(self, values: Iterable[Value]) -> list[list[str]]:
+        """Return the node ids in each value; none for one that lost a part."""
+        return [json.loads(text or "[]") for text in self.values.read(values)]
 
     def doubt_all(self) -> None:
         """Let every document count as changed, so that adding it again writes it again."""
-        doubted = [replace(each, digest="") for each in self.find() if each.change is None]
+        doubted = [replace(each, digest="") for each in self._at_rest()]
         self.records.replace([each.to_record() for each in doubted])
 
     def entries(self) -> list[Entry]:
         """Return all documents that are not being written, in the order they came in."""
-        return [each.entry for each in self.find() if each.change is None]
+        return [each.entry for each in self._at_rest()]
 
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source in a scope; without one, in none."""
-        found = [each.entry for each in self.find(scope, name=name)]
-        return [
-            each
-            for each in found
-            if name in (each.key.ref, each.source)
-            and (is_visible(each.key, scope) if scope else each.key[:2] == ("", ""))
-        ]
+        return [each.entry for each in self._find(named_documents(name, scope))]
 
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents that a scope can see, as they came in; without a scope, all."""
-        return [each.entry for each in self.find(scope) if is_visible(each.key, scope)]
+        return [each.entry for each in self._find(all_documents(scope))]
 
     def count(self) -> tuple[int, int]:
         """Return how many documents there are, and how many nodes the store holds."""
@@ -228,6 +213,14 @@ class RemoteLedger(Ledger):
 
     def close(self) -> None:
         """No-op: the store has the connection."""
+
+    def _find(self, filters: MetadataFilters) -> list[DocumentRecord]:
+        """Return documents in the order they came in."""
+        found = documents_in(self.records.find(filters)).values()
+        return sorted(found, key=lambda each: (each.created, each.key))
+
+    def _at_rest(self) -> list[DocumentRecord]:
+        return [each for each in self._find(all_documents()) if each.is_at_rest]
 
     def _config_in(self, found: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in found:
@@ -240,10 +233,6 @@ class RemoteLedger(Ledger):
             )
         (text,) = self.values.read(_values_in(found[CONFIG]))
         return None if text is None else config_from(json.loads(text))
-
-
-def _is_at_rest(record: DocumentRecord | None) -> bool:
-    return record is not None and record.change is None
 
 
 def _values_in(record: Record | None) -> list[Value]:

@@ -1,6 +1,6 @@
-"""What runs on a Ray cluster: tasks that read and prepare documents, actors that write them.
+"""Tasks on a Ray cluster that read and prepare documents, and actors that write them.
 
-Of each batch only keys and digests come to the driver, which asks the ledger what has changed;
+Of each batch only keys and digests come to the driver, which looks them up in the ledger;
 documents go from task to task through Ray's object store.
 """
 
@@ -27,23 +27,23 @@ from llama_retrieval_ext.ingest.add import Addition, Group
 from llama_retrieval_ext.ingest.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
-from llama_retrieval_ext.ingest.readers import Reading, read_files
+from llama_retrieval_ext.ingest.readers.files import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 
-# A worker that is gone, after Ray has tried again.
+# Errors of a worker that died, after Ray has tried again.
 _LOST = (WorkerCrashedError, RayActorError, OutOfMemoryError, ObjectLostError)
 
 
 class Work(NamedTuple):
-    """A batch of documents on its way.
+    """A batch of documents that is being prepared.
 
     Attributes:
-        weight: How far it brings the progress bar.
+        weight: By how much it advances the progress bar.
         keys: The documents that have changed.
-        result: The `Batch`, or the report of who wrote it; None if nothing has changed.
+        result: The `Batch`, or the report of its writer; None if nothing has changed.
     """
 
     weight: int
@@ -55,7 +55,7 @@ class Cluster:
     """Prepares the documents of one `Addition` on a Ray cluster, in their order.
 
     Args:
-        addition: What is added to.
+        addition: The call of `add`.
         task_options: Ray's, for tasks that split and embed.
 
     Raises:
@@ -76,11 +76,11 @@ class Cluster:
         self._prepare = ray.remote(**{"max_calls": 0, **task_options})(_prepare)
 
     def leave_out(self, reading: Reading) -> None:
-        """Note files that cannot be read."""
+        """Note the files that cannot be read."""
         self._addition.tally.merge(_left_out(reading))
 
     def of_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[Work]:
-        """Work on files, which tasks read."""
+        """Return work on files, which tasks read."""
         read: Any = ray.remote(num_returns=2)(_read)
         begun = self._ahead(
             (files, *read.remote(self._preparation, self._addition.scope, files))
@@ -89,7 +89,7 @@ class Cluster:
         return self._ahead(self._looked_up(*each) for each in begun)
 
     def of_groups(self, batches: Iterable[Sequence[Group]]) -> Iterator[Work]:
-        """Work on documents and nodes that are in this process."""
+        """Return work on documents and nodes in this process."""
 
         def work() -> Iterator[Work]:
             for batch in batches:
@@ -104,7 +104,7 @@ class Cluster:
         n_writers: int,
         target: tuple[str, Mapping[str, Any], Scope | None],
     ) -> Iterator[Work]:
-        """Work whose results actors write; they are restarted if they die."""
+        """Return work whose results are written by actors, which are restarted if they die."""
         kind: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=3)(_Writer)
         writers = [kind.remote(*target) for _ in range(n_writers)]
         return self._ahead(
@@ -113,7 +113,7 @@ class Cluster:
         )
 
     def finish(self, work: Work) -> None:
-        """Write what is not written, and note what came of it."""
+        """Write what is not written yet, and note the outcomes."""
         if work.result is None:
             return
         try:
@@ -141,7 +141,7 @@ class Cluster:
         return Work(weight, keys, self._prepare.remote(self._preparation, documents, versions))
 
     def _ahead(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, begun early enough for all CPUs to have something to do."""
+        """Yield items in order, beginning enough of them to keep all CPUs busy."""
         begun: deque[T] = deque()
         for item in items:
             begun.append(item)
@@ -180,7 +180,7 @@ def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
 def _read(
     preparation: Sequence[Any], scope: Mapping[str, str], files: Sequence[Path]
 ) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
-    """The documents, and what the driver needs of them: keys and digests, and what failed."""
+    """Return the documents; and for the driver, their keys and digests, and the failures."""
     reading = Reading()
     found: list[SourceDocument] = []
     failures: dict[str, Exception] = {}
@@ -205,7 +205,7 @@ def _prepare(
 
 
 def _portable(result: T) -> T | IngestionError:
-    """The result, or an error that can be sent to another process, if it cannot."""
+    """Return the result, or a picklable error if it cannot be pickled."""
     try:
         sent = pickle.dumps(result)
         if isinstance(result, Exception):
@@ -216,7 +216,7 @@ def _portable(result: T) -> T | IngestionError:
 
 
 class _Writer:
-    """Writes to a knowledge base on a server, in a process of its own."""
+    """Actor that writes to a knowledge base on a server."""
 
     def __init__(self, url: str, settings: Mapping[str, Any], scope: Scope | None) -> None:
         self._kb = KnowledgeBase.open(url, **settings)

@@ -1,4 +1,4 @@
-"""Reads HTML files. LlamaIndex's reader of them joins words across tags and wants UTF-8."""
+"""Reads HTML files. LlamaIndex's reader of them joins words across tags and requires UTF-8."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,14 @@ _BLOCKS = [
 
 
 class HTMLReader(BaseReader):
-    """The text of an HTML file as one document, a line for each block; no scripts, no styles.
+    """Reads the text of an HTML file as one document, a line for each block, without scripts.
 
     The encoding is the one the file declares, or is guessed. The title is the first line, and in
     the metadata as ``title``.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """The one document of a file."""
+        """Return the one document of a file."""
         soup = BeautifulSoup(file.read_bytes(), "html.parser")
         for tag in soup(_NOT_TEXT):
             tag.decompose()

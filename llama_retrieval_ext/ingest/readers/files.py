@@ -5,25 +5,19 @@ were text where the readers' package is missing, and takes every file in a hidde
 """
 
 import logging
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from glob import has_magic
 from itertools import chain, islice
 from pathlib import Path
-from threading import Lock
-from typing import Final, TypeAlias
-from uuid import UUID
+from typing import Final
 
 from llama_index.core.readers.base import BaseReader
-from llama_index.core.schema import BaseNode, Document
+from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, UnstableIdWarning
-from llama_retrieval_ext.ingest.documents import ref_of
-from llama_retrieval_ext.ingest.file_formats import TextReader, missing_reader, reader_for
-from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
+from llama_retrieval_ext.ingest.readers.formats import TextReader, missing_reader, reader_for
 
 _PART: Final = "_part_"
 
@@ -103,14 +97,14 @@ class Reading:
     ids: set[str] = field(default_factory=set)
 
     def finds_any(self) -> bool:
-        """Whether there is a document; reads as far as the first."""
+        """Return whether there is a document; reads up to the first."""
         documents = iter(self.documents)
         first = list(islice(documents, 1))
         self.documents = chain(first, documents)
         return bool(first)
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
-        """Those ids of documents that are parts which files had and no longer have."""
+        """Return those ids that are parts which their files no longer have."""
         return [
             id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
         ]
@@ -128,9 +122,9 @@ def iter_documents(
 
     Args:
         paths: As for `read_documents`.
-        include: Likewise.
-        exclude: Likewise.
-        leave_out: A folder to keep out of, such as that of the knowledge base.
+        include: As for `read_documents`.
+        exclude: As for `read_documents`.
+        leave_out: A folder to skip, such as that of the knowledge base.
         watched: Wraps the files while they are read, for a progress bar.
 
     Raises:
@@ -150,7 +144,7 @@ def find_files(
     exclude: Sequence[str] = (),
     leave_out: Path | None = None,
 ) -> list[Path]:
-    """The files that `iter_documents` reads, each once; patterns without any are left out."""
+    """Return the files that `iter_documents` reads, each once; note patterns without any."""
     selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
     return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
 
@@ -224,8 +218,8 @@ def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
 
 
 def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
-    """Documents in files that `find_files` found; those that cannot be read are left out."""
-    # What pypdf logs about a broken file, three times, is in the file's reason.
+    """Yield the documents in files; note files that cannot be read."""
+    # pypdf logs an error of a broken file three times; it is in the reason for the file.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:
@@ -259,7 +253,7 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
 
 
 def _reason(error: BaseException) -> str:
-    """What is at the bottom of an error: readers wrap it, and retry what cannot succeed."""
+    """Return the message of the first cause: readers wrap errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, RetrievalExtError):
@@ -267,99 +261,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "it does not exist"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-_UUID4: Final = 4
-# What LlamaIndex's readers say about a document's file and the part of it.
-_LABEL: Final = "page_label"
-_FILE_NAME: Final = "file_name"
-_VERSION_KEYS: Final = ("file_size", "last_modified_date")
-
-_Group: TypeAlias = tuple[str, str, str]
-
-
-@dataclass
-class _Parts:
-    """The documents of one version of a file, or of one page of it."""
-
-    version: object
-    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-
-
-class ReaderIds:
-    """Replaces random ids by ids made from the file and the page, or the number within the file.
-
-    A file that was added before is recognised in any process. Its documents may come in several
-    calls: as long as the file has not changed, one with another text is another part of it.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[_Group, _Parts] = {}
-        self._lock = Lock()
-        self._has_warned = False
-
-    def stable(
-        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
-    ) -> BaseNode:
-        """Return a document as it is, or a copy with a lasting id.
-
-        Args:
-            node: A document, or a node of one; nodes always stay as they are.
-            scope: The metadata that the caller's scope stands for.
-            occurrences: Of texts in this call; starts empty.
-        """
-        if not _is_made_up(node):
-            return node
-        file = source_in(node.metadata)
-        if not file or not isinstance(node, Document):
-            self._warn(node)
-            return node
-        label = node.metadata.get(_LABEL)
-        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
-        group = (repr(place), file, repr(label))
-        text = hash(node.text)
-        times = occurrences[*group, text]
-        occurrences[*group, text] += 1
-        number = self._number(group, _version_of(node, file), (text, times))
-        page = f"_page_{label}" if label is not None else ""
-        part = f"_part_{number}" if number or not page else ""
-        return node.model_copy(update={"id_": f"{file}{page}{part}"})
-
-    def _number(self, group: _Group, version: object, text: tuple[int, int]) -> int:
-        with self._lock:
-            parts = self._parts.get(group)
-            if parts is None or parts.version != version:
-                parts = self._parts[group] = _Parts(version)
-            return parts.numbers.setdefault(text, len(parts.numbers))
-
-    def _warn(self, node: BaseNode) -> None:
-        if self._has_warned:
-            return
-        self._has_warned = True
-        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
-        warnings.warn(
-            f"the id {ref_of(node)!r} of a document of {name!r} is random, and its metadata do not "
-            "say which part of which file it is: added again, it is another document. Read files "
-            "with read_documents, or give documents an id",
-            UnstableIdWarning,
-            stacklevel=2,
-        )
-
-
-def _is_made_up(node: BaseNode) -> bool:
-    """Whether a reader of files made a document and let LlamaIndex make up its id."""
-    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
-        return False
-    try:
-        ref = ref_of(node)
-        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
-    except ValueError:
-        return False
-
-
-def _version_of(document: BaseNode, file: str) -> object:
-    try:
-        status = Path(file).stat()
-    except (OSError, ValueError):  # it is elsewhere: the reader may have said how it was
-        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
-    return status.st_mtime_ns, status.st_size

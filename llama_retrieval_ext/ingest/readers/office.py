@@ -9,16 +9,16 @@ from llama_index.core.schema import Document
 from openpyxl import load_workbook
 from pptx import Presentation
 
-from llama_retrieval_ext.ingest.file_formats import row_text
+from llama_retrieval_ext.ingest.readers.formats import row_text
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
 
 
 class XLSXReader(BaseReader):
-    """Each row of a workbook as a document: a line ``column: value`` for each cell with a value.
+    """Reads each row of a workbook as a document: ``column: value`` for each cell with a value.
 
-    The first row of a sheet that has values names the columns. Of formulas the value counts that
-    was last computed. The sheet is in the metadata as ``sheet_name``.
+    The first row of a sheet that has values names the columns. Formulas have the value that was
+    last computed. The sheet is in the metadata as ``sheet_name``.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
@@ -35,7 +35,7 @@ class XLSXReader(BaseReader):
 
 
 class PPTXReader(BaseReader):
-    """Each slide with text as a document: its text, tables and notes.
+    """Reads each slide with text as a document: its text, tables and notes.
 
     Its number is in the metadata as ``page_label``.
     """
