@@ -41,6 +41,7 @@ LETTERS = str.maketrans("0123456789", "bcfghjkmnp")
 FILLER = [f"word{number}" for number in range(400)]
 MAINTENANCE_S = 10.0
 PAUSE_S = 0.005
+REPORT_S = 60.0
 # What a flat line may rise by, from the second quarter of the time to the last.
 MORE_MIB = 48.0
 MORE_MIB_AT_FIRST = 96.0  # in a short run engines still fill their caches
@@ -217,12 +218,16 @@ def place(engine: str) -> Iterator[str]:
 def watch(seconds: float, model: FakeEmbedding) -> list[Sample]:
     """One sample a second or so, until the time is over."""
     samples = []
-    deadline = time.monotonic() + seconds
+    reported = time.monotonic()
+    deadline = reported + seconds
     while time.monotonic() < deadline:
         time.sleep(1)
         model.calls.clear()  # it records what it is asked
         gc.collect()
         samples.append(sample())
+        if time.monotonic() >= reported + REPORT_S:
+            reported = time.monotonic()
+            print(f"{seconds - deadline + reported:.0f} s: {samples[-1]}", flush=True)
     return samples
 
 
