@@ -27,6 +27,9 @@ from llama_retrieval_ext.ingest.documents import (
     ref_of,
 )
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 # Encoders of today read 512 tokens and drop the rest; LlamaIndex's 1,024 would lose half a chunk.
 # An overlap of an eighth keeps sentences at the seams findable.
 _CHUNK_TOKENS = 512
@@ -86,14 +89,32 @@ class Splitter:
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
-        # Transformations may change what they get; these are the caller's.
-        copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-        made = run_transformations(copies, self._transformations)
+        made = split_by(lambda: run_transformations(_copies(documents), self._transformations))
         owned = _by_document(made, documents)
         return [
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
             for each, nodes in zip(documents, owned, strict=True)
         ]
+
+
+def split_by(split: Callable[[], A]) -> A:
+    """Return the result of a function that splits text; call it again if NLTK refuses its files.
+
+    NLTK refuses files with several hard links, which uv makes when it installs a package.
+    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
+
+    Args:
+        split: The function.
+    """
+    try:
+        return split()
+    except PermissionError:
+        return split()
+
+
+def _copies(documents: Sequence[SourceDocument]) -> list[BaseNode]:
+    """The nodes to transform: transformations may change what they get, the caller's stay."""
+    return [each.nodes[0].model_copy(deep=True) for each in documents]
 
 
 def _state(transformation: TransformComponent) -> dict[Any, Any]:
@@ -217,10 +238,6 @@ def _is_finite(node: BaseNode) -> bool:
     embedding = node.get_embedding()
     # A sum is finite only if every number is, and takes a third of the time of asking each.
     return bool(embedding) and math.isfinite(sum(embedding))
-
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 def each_or_error(

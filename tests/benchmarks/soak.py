@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -279,10 +280,20 @@ def soak(seconds: float, engines: Sequence[str]) -> list[str]:
     return faults
 
 
+def _kind(fault: str) -> str:
+    """The engine, and the error or what it says, without ids."""
+    errors = [line for line in fault.splitlines() if line.startswith("llama_retrieval_ext.errors")]
+    return (
+        f"{fault.partition(':')[0]}: {errors[-1]}" if errors else re.sub(r"\d+", "N", fault)[:150]
+    )
+
+
 def main() -> None:
     seconds, *engines = sys.argv[1:] or ["1200"]
     faults = soak(float(seconds), engines or ENGINES)
-    print(*faults[:20], sep="\n")
+    print(*faults[:5], sep="\n")
+    for kind, count in Counter(map(_kind, faults)).most_common():
+        print(f"{count} x {kind}")
     print(f"{len(faults)} faults in {seconds} s")
     sys.exit(1 if faults else 0)
 
