@@ -92,11 +92,11 @@ def keys_of(tenants: list[str]) -> str:
     return f"keys: [{', '.join(listed)}]"
 
 
-WORDS = (
+_WORDS = (
     "annual leave travel safety rules budget project delivery crane invoice customer contract "
     "meeting office laptop password supplier quality audit tax salary training holiday visa "
     "hotel flight warehouse machine repair insurance claim policy risk plan schedule design"
-).split()
+)
 
 
 def fill(kb_url: str, tenants: list[str], *, per_tenant: int) -> None:
@@ -110,7 +110,7 @@ def fill(kb_url: str, tenants: list[str], *, per_tenant: int) -> None:
                 Document(
                     id_=f"{tenant}-{n}",
                     text=f"Report {word(n)} of {tenant}: "
-                    + " ".join(chance.choices(WORDS, k=chance.randint(10, 60))),
+                    + " ".join(chance.choices(_WORDS.split(), k=chance.randint(10, 60))),
                 )
                 for n in range(per_tenant)
             ]
