@@ -39,6 +39,14 @@ KbId = Annotated[
     typer.Option("--kb-id", metavar="ID", help="Only what belongs to this knowledge base id."),
 ]
 
+ReadOnly = Annotated[
+    bool,
+    typer.Option(
+        "--read-only",
+        help="Search a copy of embedded:DIRECTORY while another process writes to it.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Target:
@@ -50,6 +58,8 @@ class Target:
     kb_id: str | None = None
     require_scope: bool = False
     graph: str | None = None
+    read_only: bool = False
+    refresh_s: float | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -89,6 +99,8 @@ class Target:
                 require_scope=self.require_scope or None,
                 must_exist=must_exist,
                 graph=graph,
+                read_only=self.read_only,
+                refresh_s=self.refresh_s,
             )
 
         try:

@@ -81,5 +81,5 @@ class Refreshable(Browsable):
     def _check_writable(self) -> None:
         if self._snapshot is not None:
             raise ConfigurationError(
-                f"{self.url} was opened with read_only=True; open it without to write"
+                "this knowledge base was opened to read only; open it without read_only to write"
             )
