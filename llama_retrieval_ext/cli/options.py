@@ -1,4 +1,4 @@
-"""The options that say where a knowledge base is, and on whose behalf it is used."""
+"""The options for the place of a knowledge base and the scope of a command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +48,16 @@ ReadOnly = Annotated[
 ]
 
 
+def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
+    """The scope that ``--tenant`` and ``--kb-id`` name; None without them."""
+    if tenant_id is None and kb_id is None:
+        return None
+    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
+
+
 @dataclass(frozen=True)
 class Target:
-    """Where a knowledge base is, and on whose behalf it is used."""
+    """The place of a knowledge base, and the scope of a command."""
 
     url: str
     embed_model: str
@@ -73,10 +80,8 @@ class Target:
 
     @property
     def scope(self) -> "ext.Scope | None":
-        """Who is asking; None if nobody said."""
-        if self.tenant_id is None and self.kb_id is None:
-            return None
-        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
+        """The scope that the options name; None without them."""
+        return scope_of(self.tenant_id, self.kb_id)
 
     def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """The knowledge base, made if it is not there and need not be.
