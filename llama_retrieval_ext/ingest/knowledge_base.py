@@ -417,7 +417,7 @@ class KnowledgeBase(Calibrated):
     def _check_writable(self) -> None:
         if self._snapshot is not None:
             raise ConfigurationError(
-                f"{self.url} was opened with read_only=True; open it without to write"
+                "this knowledge base was opened to read only; open it without read_only to write"
             )
 
     def _check(self, scope: Scope | None) -> None:

@@ -3,10 +3,10 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -38,6 +38,8 @@ from llama_retrieval_ext.ingest.documents import (
     stamped,
 )
 from llama_retrieval_ext.ingest.graph.extraction import Extraction
+
+T = TypeVar("T")
 
 # Encoders of today read 512 tokens and drop the rest; LlamaIndex's 1,024 would lose half a chunk.
 # An overlap of an eighth keeps sentences at the seams findable.
@@ -98,14 +100,32 @@ class Splitter:
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
-        # Transformations may change what they get; these are the caller's.
-        copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-        made = run_transformations(copies, self._transformations)
+        made = split_by(lambda: run_transformations(_copies(documents), self._transformations))
         owned = _by_document(made, documents)
         return [
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
             for each, nodes in zip(documents, owned, strict=True)
         ]
+
+
+def split_by(split: Callable[[], T]) -> T:
+    """Return the result of a function that splits text; call it again if NLTK refuses its files.
+
+    NLTK refuses files with several hard links, which uv makes when it installs a package.
+    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
+
+    Args:
+        split: The function.
+    """
+    try:
+        return split()
+    except PermissionError:
+        return split()
+
+
+def _copies(documents: Sequence[SourceDocument]) -> list[BaseNode]:
+    """Return the nodes to transform: transformations may change them, the caller's stay."""
+    return [each.nodes[0].model_copy(deep=True) for each in documents]
 
 
 def _state(transformation: TransformComponent) -> dict[Any, Any]:

@@ -16,6 +16,7 @@ from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.ingest.preparation import split_by
 
 M = TypeVar("M", bound=BaseModel)
 # How many prompts run at the same time.
@@ -127,7 +128,7 @@ class MapReduce(Generic[M]):
             chunk_overlap=0,
             tokenizer=lambda text: list(range(self.model.tokens.count(text))),
         )
-        for text in splitter.split_text(item.text):
+        for text in split_by(lambda: splitter.split_text(item.text)):
             yield Item(
                 self.model.tokens.shortened(text, most), item.sources, item.kind, item.confidence
             )

@@ -245,8 +245,8 @@ def in_use(directory: Path) -> str:
     """Return the message for a second process."""
     return (
         f"another process has {directory} open; close it there, open it to search only with "
-        "KnowledgeBase.open(..., read_only=True), or use a server (qdrant://, milvus://, "
-        "elasticsearch://), which several processes can share"
+        "KnowledgeBase.open(..., read_only=True) or the option --read-only, or use a server "
+        "(qdrant://, milvus://, elasticsearch://), which several processes can share"
     )
 
 

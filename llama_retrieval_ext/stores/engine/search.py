@@ -38,8 +38,6 @@ H = TypeVar("H")
 B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
-# With more hits of equal scores, reading them one by one costs more than all nodes at once.
-_MANY_TIES: Final = 200
 # Keys whose node ids are kept, some 200 bytes each.
 _MOST_NAMES: Final = 50_000
 
@@ -291,8 +289,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         unknown = [key for key in tied if key not in self._names]
-        if len(unknown) > _MANY_TIES:
-            return (yield from self._chosen(requests, choose, top_k))
         texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
         self._note_names(texts)
         near, sharing = (
