@@ -14,6 +14,7 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.node_json import node_id_in
+from llama_retrieval_ext.stores.encoding.vectors import query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     Choose,
@@ -29,6 +30,8 @@ from llama_retrieval_ext.stores.engine.backend import (
     hybrid_queries,
     ordered_candidates,
 )
+from llama_retrieval_ext.stores.engine.collection import Collection
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # A compiled filter, a search, and a hit, each in the engine's terms.
@@ -100,6 +103,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
             tie: over a network that costs less than another request.
         nodes_last: Whether a hybrid search reads only the nodes of the best, by `texts`.
         keys_are_ids: Whether `key` returns node ids.
+        whole_keyword_leg: Whether a fusion of the engine counts all keyword hits.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can measure the rarity of terms on a part of the nodes.
     """
@@ -108,10 +112,12 @@ class EngineSearch(ABC, Generic[F, S, H]):
     few_hits: ClassVar[int] = 512
     nodes_last: ClassVar[bool] = False
     keys_are_ids: ClassVar[bool] = False
+    whole_keyword_leg: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
+        self._if_exists = collection
         # Node ids by key, as far as equal scores made them necessary.
         self._names: dict[str, str] = {}
 
@@ -127,8 +133,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def keyword_search(self, query: KeywordQuery, request: EngineRequest[F]) -> S | None:
         """Return the engine's keyword search; None if it cannot have hits, as without terms."""
 
-    def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S:
-        """Return the engine's fusion of two searches."""
+    def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S | None:
+        """Return the engine's fusion of two searches; None if it cannot fuse these."""
         del near, sharing, top_k
         raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
@@ -156,8 +162,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` where there is none."""
-        del empty
-        return (yield from steps())
+        if self._if_exists is None:
+            return (yield from steps())
+        return (yield from self._if_exists.if_exists(steps, empty=empty))
 
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
@@ -196,7 +203,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
     ) -> Steps[list[Candidate]]:
         """Return the best of a vector and a keyword request as the engine fuses them."""
         nothing: list[Candidate] = []
-        legs = near.with_top_k(how.candidates), sharing.with_top_k(how.candidates)
+        n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
+        legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
         return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=nothing)
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
@@ -329,16 +337,28 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _fused(
         self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
     ) -> Steps[list[Candidate]]:
-        searches, some = yield from self._natives(legs)
-        if len(some) < len(searches):
-            near, sharing = yield from self._search(legs)
-            return fuse_legs(near, sharing, how, top_k=top_k)
-        fused = self.fused_search(some[0], some[1], how, top_k=top_k)
+        near, sharing = (yield from self._natives(legs))[0]
+        fused = None
+        if near is not None and sharing is not None:
+            fused = self.fused_search(near, sharing, how, top_k=top_k)
+        if fused is None:
+            rankings = yield from self._search(legs)
+            return fuse_legs(*rankings, how, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
 
 
 # For annotations where the engine does not matter.
 AnySearch = EngineSearch[Any, Any, Any]
+
+
+def checked_embedding(query: VectorQuery, config: StoreConfig, where: object) -> list[float]:
+    """Return the embedding of a query, ready for an engine with this config; or raise."""
+    return query_vector(
+        query.embedding,
+        dimension=config.dimension or len(query.embedding),
+        distance=config.distance,
+        where=where,
+    )
 
 
 def has_ties(scores: Sequence[float]) -> bool:
