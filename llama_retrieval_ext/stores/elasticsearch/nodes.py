@@ -106,7 +106,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
                 return
         raise StoreError(
             f"nodes of {self._index.where} were changed as fast as they were to be deleted; "
-            "delete them when nobody writes to them"
+            "delete them while no process writes to them"
         )
 
     def read(self, matching: Json | None) -> Requests[list[BaseNode]]:

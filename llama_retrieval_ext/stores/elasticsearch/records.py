@@ -78,7 +78,7 @@ class ElasticsearchRecords:
                 *((_replacement(each), each) for each in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
             ],
-            # Nobody drops the index of a claimed record.
+            # No writer drops the index of a claimed record.
             is_there=held,
         )
         ids = {key_of(each.id): each.id for each in (*records, *remove)}

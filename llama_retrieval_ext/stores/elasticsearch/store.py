@@ -45,7 +45,7 @@ class ElasticsearchVectorStore(CollectionStore):
     """A vector store in an index of Elasticsearch 8, with keyword search and exact filters.
 
     LlamaIndex's own ``ElasticsearchStore`` patches asyncio when it is made, runs on one event loop
-    only, and knows one filter operator; this one stores the same nodes in another form. The index
+    only, and has one filter operator; this one stores the same nodes in another form. The index
     is created with the first nodes. Threads and event loops may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords

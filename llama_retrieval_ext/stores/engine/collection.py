@@ -63,6 +63,7 @@ class Collection(ABC, Generic[C, K, P]):
         self.connection = connection
         self.params = params
         self._request = request
+        self._exists = False
         self.forget()
 
     config: C
@@ -108,7 +109,7 @@ class Collection(ABC, Generic[C, K, P]):
             self._exists = True
         return self.config
 
-    def create(self, dimension: int, *, again: bool = False, **settings: object) -> Steps[C]:
+    def create(self, dimension: int, *, again: bool = False, **settings: Any) -> Steps[C]:  # noqa: ANN401 - the config's fields
         """Return the config; create the collection if it does not exist.
 
         Args:

@@ -97,7 +97,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     here: batches, queries without terms, ties at the cut, and fusion where one leg is missing.
 
     Attributes:
-        most_hits: How many hits the engine is asked for at most. Of more nodes that tie at the
+        most_hits: How many hits are requested at most. Of more nodes that tie at the
             cut the engine's choice stands: to order all of them by id would take seconds.
         few_hits: Up to so many hits are requested with their nodes while it is not known how many
             tie: over a network that costs less than another request.
@@ -342,8 +342,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         if near is not None and sharing is not None:
             fused = self.fused_search(near, sharing, how, top_k=top_k)
         if fused is None:
-            rankings = yield from self._search(legs)
-            return fuse_legs(*rankings, how, top_k=top_k)
+            first, second = yield from self._search(legs)
+            return fuse_legs(first, second, how, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
 
 
@@ -402,7 +402,7 @@ class EngineBackend(ABC, Generic[B]):
         """The engine's searches."""
 
     def index_used(self, *, exact: bool) -> str | None:
-        """Return what vector searches use, in words; None where only the engine knows."""
+        """Return what vector searches use, in words; None if unknown."""
         del exact
         return None
 

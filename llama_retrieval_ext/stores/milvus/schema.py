@@ -245,7 +245,11 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         return config
 
     def create(
-        self, dimension: int, *, again: bool = False, **settings: object
+        self,
+        dimension: int,
+        *,
+        again: bool = False,
+        **settings: Any,  # noqa: ANN401 - the config's fields
     ) -> Steps[MilvusConfig]:
         """Return the config; create the collection if it does not exist."""
         with self._lock:

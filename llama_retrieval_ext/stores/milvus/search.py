@@ -1,7 +1,7 @@
 """Searches of a Milvus collection."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -179,7 +179,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         batch: Sequence[ColumnSearch],
         limit: int,
         options: Mapping[str, Any],
-    ) -> Iterable[Iterable[Hit]]:
+    ) -> Any:  # noqa: ANN401 - pymilvus's pages of hits
         first, name = batch[0], self._collection.name
         if first.ranker is not None:
             legs = [

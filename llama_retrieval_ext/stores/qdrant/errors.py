@@ -1,4 +1,4 @@
-"""Errors of Qdrant's client as ours; they differ by the kind of connection."""
+"""Translates errors of Qdrant's client, which differ by the kind of connection, into ours."""
 
 import sqlite3
 from collections.abc import Mapping

@@ -93,7 +93,7 @@ def layout_of(
 
 
 class LlamaIndexCollection:
-    """The collection of such a store, and what its settings say.
+    """The collection of such a store, as its settings describe it.
 
     Args:
         store: LlamaIndex's store. Some of it has no public name.

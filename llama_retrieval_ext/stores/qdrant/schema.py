@@ -32,9 +32,9 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
-# Set by this package.
+# The arguments that this package sets.
 _OWN: Final = {"vectors", "sparse_vectors", "metadata"}
-# Settings on which writes are safe.
+# Settings that make writes safe.
 _SAFETY: Final = ("replication_factor", "write_consistency_factor")
 _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
@@ -120,7 +120,7 @@ INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
 }
-# Made with the collection, before the first node: later the engine would not sort by them.
+# Created with the collection, before the first node: the engine sorts only later nodes by them.
 SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
@@ -135,7 +135,7 @@ DISTANCES: Final[Mapping[Distance, models.Distance]] = {
 }
 
 
-# How our score functions and ranges call the engine's distances.
+# The engine's distances by the names of our score functions and ranges.
 OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
     **{theirs: ours for ours, theirs in DISTANCES.items()},
     models.Distance.MANHATTAN: "euclid",
@@ -176,6 +176,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
 
     config_type = QdrantConfig
     version = UNKNOWN
+    _indexed: set[str]
 
     def open(self) -> Steps[None]:
         """Check the server's version, and the collection if it exists."""
@@ -208,7 +209,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     def forget(self) -> None:
         """Reset the state to that of a collection that does not exist."""
         super().forget()
-        self._indexed: set[str] = set()
+        self._indexed = set()
 
     def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
         """Create indexes for fields that have none."""

@@ -40,7 +40,7 @@ class QdrantStore(CollectionStore):
     is measured on the first nodes that are added, smoothed with ten pseudo-documents of
     100 terms, and stays. A server that has grown a graph over
     the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
-    has it compare them all.
+    compares all.
 
     Args:
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or

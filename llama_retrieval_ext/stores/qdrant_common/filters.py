@@ -84,19 +84,19 @@ class Group:
 Clause: TypeAlias = Equals | Within | Contains | IsEmpty | HasId | Group
 Language: TypeAlias = FilterLanguage[Clause]
 
-# Not a group of no alternatives, which the engines take for no restriction.
+# A group without alternatives would be no restriction to the engines.
 NOTHING: Final = Group(every=(HasId(frozenset()),))
 
 
 def any_of(clauses: Sequence[Clause]) -> Clause:
-    """The clause that holds where one of them does; of none, nowhere."""
+    """Return the clause that holds where one of them does; of none, nowhere."""
     if len(clauses) == 1:
         return clauses[0]
     return Group(some=tuple(clauses)) if clauses else NOTHING
 
 
 def negated(clause: Clause) -> Group:
-    """The clause that holds where the other does not."""
+    """Return the clause that holds where the other does not."""
     return Group(no=(clause,))
 
 
@@ -116,7 +116,7 @@ def clause_language(comparisons: Mapping[FilterOperator, Comparison[Clause]]) ->
 
 
 def exact_bounds(key: str, value: float, bound: str) -> Mapping[str, float]:
-    """Bounds that the engine compares as Python does."""
+    """Return bounds that the engine compares as Python does."""
     if abs(value) >= EXACT:
         raise UnsupportedFilterError(
             f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
@@ -165,8 +165,8 @@ def _contains_text(key: str, text: str) -> Clause:
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Clause:
-    # Without an entry in lower case, the field is in lower case as it is; with one, what the field
-    # itself has in lower case, the entry has, too.
+    # A field without an entry in lower case is in lower case itself; with one, the entry contains
+    # whatever the field contains in lower case.
     lower = utf8_safe(text.lower())
     return any_of([Contains(path(group, key), lower) for group in (META, LOWER)])
 

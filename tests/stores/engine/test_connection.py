@@ -1,6 +1,7 @@
 """An async client lives on a loop of its own, whatever loops its callers have."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ class Client:
     def __init__(self) -> None:
         self.loops: set[asyncio.AbstractEventLoop] = set()
         self.closed_on: asyncio.AbstractEventLoop | None = None
-        self.is_asked = asyncio.Event()
+        self.is_asked = threading.Event()
 
     async def answer(self) -> int:
         self.loops.add(asyncio.get_running_loop())
@@ -61,8 +62,7 @@ async def test_a_request_that_is_under_way_or_comes_later_finds_it_closed() -> N
     await client.run(lambda each: each.answer())
     waiting = asyncio.create_task(client.run(lambda each: each.wait_for_ever()))
     async with asyncio.timeout(5):
-        while not made[0].is_asked.is_set():
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(made[0].is_asked.wait, 5)
         client.close()
         with pytest.raises(StoreClosedError):
             await waiting
@@ -73,10 +73,10 @@ async def test_a_request_that_is_under_way_or_comes_later_finds_it_closed() -> N
 async def test_a_cancelled_caller_cancels_its_request_alone() -> None:
     made: list[Client] = []
     client = _clients(made)
+    await client.run(lambda each: each.answer())
     waiting = asyncio.create_task(client.run(lambda each: each.wait_for_ever()))
     async with asyncio.timeout(5):
-        while not made or not made[0].is_asked.is_set():
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(made[0].is_asked.wait, 5)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
