@@ -38,7 +38,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    checked_embedding,
 )
 
 # Hits that a server returns at most, and candidates that it examines, by its default settings.
@@ -145,7 +144,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     def vector_search(self, query: VectorQuery, request: EngineRequest[Json]) -> IndexSearch:
         """Return the search for the nearest nodes."""
         config = self._index.config
-        embedding = checked_embedding(query, config, self._index.where)
+        embedding = config.checked(query.embedding, self._index.where)
         vector = compact_vector(embedding, config.distance)
         return IndexSearch(
             top_k=request.top_k,

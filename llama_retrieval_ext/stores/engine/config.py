@@ -11,7 +11,7 @@ from llama_retrieval_ext.errors import (
     DimensionMismatchError,
     StoreFormatError,
 )
-from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -35,6 +35,11 @@ class StoreConfig:
         """Return the config as JSON has it."""
         data = {each.name: _as_json(getattr(self, each.name)) for each in fields(self)}
         return {**data, "tokenizer": self.tokenizer.to_dict()}
+
+    def checked(self, embedding: Sequence[float], where: object) -> list[float]:
+        """Return a query's embedding, ready for the engine, or raise `DimensionMismatchError`."""
+        dimension = self.dimension or len(embedding)
+        return query_vector(embedding, dimension=dimension, distance=self.distance, where=where)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -14,7 +14,6 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.node_json import node_id_in
-from llama_retrieval_ext.stores.encoding.vectors import query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     Choose,
@@ -31,7 +30,6 @@ from llama_retrieval_ext.stores.engine.backend import (
     ordered_candidates,
 )
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # A compiled filter, a search, and a hit, each in the engine's terms.
@@ -43,6 +41,7 @@ T = TypeVar("T")
 
 # With more hits of equal scores, reading them one by one costs more than all nodes at once.
 _MANY_TIES: Final = 200
+_FIRST: Final[Callable[[list[list[Candidate]]], list[Candidate]]] = itemgetter(0)
 # Keys whose node ids are kept, some 200 bytes each.
 _MOST_NAMES: Final = 50_000
 
@@ -351,16 +350,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
 AnySearch = EngineSearch[Any, Any, Any]
 
 
-def checked_embedding(query: VectorQuery, config: StoreConfig, where: object) -> list[float]:
-    """Return the embedding of a query, ready for an engine with this config; or raise."""
-    return query_vector(
-        query.embedding,
-        dimension=config.dimension or len(query.embedding),
-        distance=config.distance,
-        where=where,
-    )
-
-
 def has_ties(scores: Sequence[float]) -> bool:
     """Return whether scores do not fall strictly."""
     return any(map(le, scores, islice(scores, 1, None)))
@@ -419,11 +408,11 @@ class EngineBackend(ABC, Generic[B]):
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nearest nodes to an embedding, by the store's distance."""
-        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_only)
+        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_FIRST)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Return nodes that share terms with a text; with BM25, each has a score above 0."""
-        return self._rankings([KeywordQuery(text, search)]).then(_only)
+        return self._rankings([KeywordQuery(text, search)]).then(_FIRST)
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Return one ranking a query, from as few requests as the engine can."""
@@ -457,8 +446,3 @@ class EngineBackend(ABC, Generic[B]):
             self.check(query)
         searcher = self.searcher
         return searcher, [searcher.request(query) for query in queries]
-
-
-def _only(rankings: list[list[Candidate]]) -> list[Candidate]:
-    (ranking,) = rankings
-    return ranking

@@ -21,7 +21,6 @@ from llama_retrieval_ext.stores.engine.search import (
     EngineRequest,
     EngineSearch,
     NativeSearch,
-    checked_embedding,
 )
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
@@ -102,7 +101,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         """Return the search for the nearest nodes; None where the filter excludes all."""
         check_top_k_within(request.top_k)
         config = self._collection.config
-        vector = checked_embedding(query, config, self._collection.where)
+        vector = config.checked(query.embedding, self._collection.where)
         if request.filter is False:
             return None
         return ColumnSearch(

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
-from llama_retrieval_ext.stores.engine.search import EngineRequest, checked_embedding
+from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Request, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
@@ -171,7 +171,7 @@ class CollectionSearch(QdrantSearch):
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
         """Return the search for the nearest points."""
         config, collection = self._collection.config, self._collection
-        vector = checked_embedding(query, config, collection.where)
+        vector = config.checked(query.embedding, collection.where)
         return PointSearch(
             query=vector,
             using=DENSE,

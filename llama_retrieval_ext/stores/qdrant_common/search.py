@@ -38,7 +38,7 @@ class PointSearch(NativeSearch):
 
     Attributes:
         query: A vector, or a fusion of legs.
-        using: Name of the vectors to search; None if the query names them, or there is one kind only.
+        using: Name of the vectors to search; None if the query names them.
         filter: What each point must match; None for everything.
         params: How to search; None for the engine's default.
         legs: What a fusion fuses, each with its own filter.
