@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -64,6 +65,7 @@ class Analyser:
         self._ids = BoundedCache[str, int](term_id, entries=_ENTRIES)
         self._gram_ids = GramIds()
         self._chunk_ids = BoundedCache[str, tuple[int, ...]](self._chunk, entries=_ENTRIES)
+        self._chunk_bytes = BoundedCache[str, bytes](self._packed_chunk, entries=_ENTRIES)
 
     def document(self, text: str) -> list[str]:
         """The tokens of a document."""
@@ -85,6 +87,16 @@ class Analyser:
         if not text.isascii() and has_cjk(text):
             self._count_grams(text, into=counts)
         return dict(counts)
+
+    def document_ids(self, text: str) -> bytes:
+        """The term id of each token of a document, 32 bits each, in no order."""
+        text = normal(text)
+        ids = b"".join(map(self._chunk_bytes.__getitem__, text.split()))
+        if not text.isascii() and has_cjk(text):
+            grams = Counter[int]()
+            self._count_grams(text, into=grams)
+            ids += array("I", grams.elements()).tobytes()
+        return ids
 
     def query_counts(self, text: str) -> dict[int, int]:
         """How often each term id is among the tokens of a query."""
@@ -109,6 +121,9 @@ class Analyser:
         """The term ids of the words, not of the CJK runs, in what stands between two spaces."""
         found = map(self._tokens.__getitem__, words(chunk))
         return tuple(map(self._ids.__getitem__, chain.from_iterable(found)))
+
+    def _packed_chunk(self, chunk: str) -> bytes:
+        return array("I", self._chunk(chunk)).tobytes()
 
     def _count_grams(self, text: str, *, into: Counter[int]) -> None:
         if self._document_grams is document_grams:

@@ -150,6 +150,22 @@ class Tokenizer:
         """
         return self._analyser.document_counts(text)
 
+    def term_ids(self, text: str) -> bytes:
+        """The term id of each of a document's `tokens`, for counting many documents at once.
+
+        Args:
+            text: Any string. Linear time.
+
+        Returns:
+            Unsigned 32-bit term ids in the machine's byte order, in no order.
+
+        Examples:
+            >>> len(Tokenizer().term_ids("R or C or R"))
+            12
+
+        """
+        return self._analyser.document_ids(text)
+
     def query_terms(self, text: str) -> dict[int, int]:
         """How often each term is in a query: `query_tokens`, counted by `term_id`.
 

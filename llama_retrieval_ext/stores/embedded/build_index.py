@@ -1,12 +1,10 @@
-"""Indexes a copy of a shard, in a process of its own.
-
-The engine holds Python's global lock meanwhile.
+"""Indexes a copy of a shard in a separate process: the engine holds Python's global lock meanwhile.
 
     python build_index.py FOLDER SETTINGS
 
-It imports nothing but the engine, so that it starts at once. The settings are JSON: ``name``,
-``dimension``, ``distance`` and ``datatype`` of the vectors, ``sparse``, the name of the others,
-``m`` (0 for no graph), ``full_scan_kb`` and ``int8``.
+It imports only the engine, so that it starts fast. The settings are JSON: ``name``, ``dimension``,
+``distance`` and ``datatype`` of the vectors, the name ``sparse`` of the sparse vectors, ``m`` (0
+for no graph), ``full_scan_kb`` and ``int8``.
 """
 
 import ctypes
@@ -32,9 +30,9 @@ from qdrant_edge import (
 )
 
 _EF_CONSTRUCT: Final = 100
-# Clips outliers, which would take from the resolution of all others.
+# Clips outliers, which would coarsen the integers of all other values.
 _QUANTILE: Final = 0.99
-# One segment: each more is one more graph to search. From 1 KB of vectors, the engine's least.
+# One segment, because each has a graph of its own to search; indexed from 1 KB, the minimum.
 _OPTIMIZERS: Final = EdgeOptimizersConfig(
     indexing_threshold=1,
     default_segment_number=1,
@@ -67,8 +65,8 @@ def index_config(settings: dict[str, Any]) -> EdgeConfig:
 
 
 def main(folder: str, settings: str) -> None:
-    """Index the shard in a folder that nobody else has open."""
-    if sys.platform == "linux":  # ends with the process that started it, however that ends
+    """Index the shard in a folder that no other process has open."""
+    if sys.platform == "linux":  # the kernel kills this process when its parent ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):
         os.nice(5)

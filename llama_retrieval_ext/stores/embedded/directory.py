@@ -1,7 +1,7 @@
 """`StoreDirectory`: an open store directory, and the registry of those that this process has open.
 
-All store objects of a directory share one: a notebook cell that opens a store is run again and
-again, and the engine would refuse the second time.
+All store objects of a directory share one: a notebook cell that opens a store is run repeatedly,
+and the engine would refuse the second time.
 """
 
 import os
@@ -65,8 +65,8 @@ class StoreDirectory:
         lock: Held by writers.
         drafting: Held while a draft is made; taken before `lock`.
         build_from: From how many nodes on an index is built without a request.
-        inexact: Whether nodes were removed or replaced since the shard was opened: the engine's own
-            term statistics still count them.
+        inexact: Whether nodes were removed or replaced since the shard was opened, which the
+            engine's own term statistics still count.
     """
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
@@ -125,7 +125,7 @@ class StoreDirectory:
                     raise
                 if shard is self._shard:
                     raise translate_error(error, self.path) from error
-                # Another thread has cleared or closed the store meanwhile: look again.
+                # Another thread has cleared or closed the store meanwhile: try again.
         return empty
 
     def change(
@@ -153,10 +153,10 @@ class StoreDirectory:
             self._unflushed = 0
 
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
-        """Move to a new shard. Readers go on meanwhile, and writers wait.
+        """Fill a new shard and make it the current one. Readers continue, and writers wait.
 
-        The config names the current shard: whenever the process dies, it is either the old or the
-        new one, whole, and opening the directory removes the other.
+        The config names the current shard. If the process dies, that is either the complete old or
+        the complete new one, and opening the directory removes the other.
         """
         with self.lock, clear_errors(self.path):
             old = self._usable()
@@ -177,9 +177,9 @@ class StoreDirectory:
                 self._settle(old, new, after)
 
     def load(self, source: Path) -> None:
-        """Continue with a copy of the shard of another directory, which nobody writes to meanwhile.
+        """Replace the shard by a copy of another directory's, which must not be written to.
 
-        Readers go on; this directory's own shard is removed.
+        Readers continue; this directory's own shard is removed.
         """
         config = read_config(source) or EmbeddedConfig()
         with self.lock, clear_errors(self.path):
@@ -198,7 +198,7 @@ class StoreDirectory:
     def start_draft(self, *, min_free: int) -> Draft | None:
         """Copy the files of the shard while writers wait; None if there is none.
 
-        From now on changes are noted. The caller holds `drafting`, and finishes or discards it.
+        From then on changes are recorded. The caller holds `drafting`, and finishes or discards it.
         """
         with self.lock, clear_errors(self.path):
             if self._usable() is None:
@@ -214,7 +214,7 @@ class StoreDirectory:
             return draft
 
     def finish_draft(self, draft: Draft, new: EdgeShard) -> bool:
-        """Bring the last changes over and continue with the new shard; False if abandoned."""
+        """Repeat the last changes in the new shard and make it current; False if abandoned."""
         with self.lock:
             old = self._usable()
             if draft.is_abandoned or old is None:
@@ -248,7 +248,7 @@ class StoreDirectory:
             self._draft = None
 
     def _next_config(self) -> EmbeddedConfig:
-        """Return the config with a generation that neither a shard nor a draft has."""
+        """Return the config with a generation that no shard or draft has."""
         generation = max(self._last_draft, self.config.generation) + 1
         return replace(self.config, generation=generation, indexed=0)
 
@@ -347,15 +347,15 @@ class Opened:
 class Registry:
     """Open directories by their real path.
 
-    The garbage collector releases stores at any line of any thread. Therefore the lock is
-    reentrant, and no holder waits for a directory's own lock.
+    The garbage collector can release a store at any line of any thread. Therefore the lock is
+    reentrant, and its holder never waits for a directory's own lock.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all: a forked child can use no directory of its parent."""
+        """Drop all entries: a forked child cannot use its parent's directories."""
         self._lock = RLock()
         self._open: dict[Path, Opened] = {}
 
@@ -421,7 +421,7 @@ def _temporary(request: ConfigRequest) -> StoreDirectory:
         raise
 
 
-# Module state, because a process can have a directory open once, whoever opens it.
+# Module state, because a process can have a directory open only once.
 registry: Final = Registry()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=registry.forget)

@@ -1,9 +1,9 @@
-"""`Draft`: a new shard that is being made while searches and writes go on in the current one.
+"""`Draft`: a new shard that is made while searches and writes continue in the current one.
 
-What is written meanwhile is noted, and brought over before the new shard becomes the current one.
+Writes are recorded meanwhile, and repeated in the new shard before it becomes the current one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,7 +12,7 @@ from subprocess import Popen
 from typing import Final
 from uuid import UUID
 
-from qdrant_edge import EdgeShard, Point, UpdateOperation
+from qdrant_edge import EdgeShard, Point, Record, UpdateOperation
 
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 
@@ -21,7 +21,7 @@ _BATCH: Final = 256
 
 @dataclass(slots=True)
 class Changes:
-    """What was written to a shard since it was copied.
+    """Writes to a shard since it was copied.
 
     Attributes:
         points: Ids of the points that were added or replaced.
@@ -35,21 +35,19 @@ class Changes:
         return len(self.points) + len(self.deletions)
 
     def bring(self, old: EdgeShard, new: EdgeShard) -> None:
-        """Make them in the copy.
+        """Repeat them in the copy.
 
-        First all deletions, on points as they were when it was copied. Points that were written
-        since are then as in the old shard, or deleted if they are gone there. Points that are
-        written during this are among the next changes.
+        Deletions come first, on points as they were copied. Points that were written since are
+        then taken from the old shard, or deleted if they are gone there. Points that are written
+        during this are among the next changes.
         """
         copy_schema(old, new)
         for deletion in self.deletions:
             new.update(deletion)
         for ids in _batches(self.points):
             found = old.retrieve(list(ids), with_payload=True, with_vector=True)
-            points = [Point(each.id, each.vector or {}, each.payload) for each in found]
             gone = set(ids).difference(each.id for each in found)
-            if points:
-                new.update(UpdateOperation.upsert_points(points))
+            copy_points(found, new)
             if gone:
                 new.update(UpdateOperation.delete_points(list(gone)))
 
@@ -64,7 +62,7 @@ class Draft:
         changes: What was written to the current shard since it was copied.
         process: The process that indexes it, while it runs.
         is_abandoned: Whether the current shard is no longer the one that was copied.
-        is_changed: Whether changes were brought over.
+        is_changed: Whether changes were repeated in it.
         indexed: How many nodes are in its index.
     """
 
@@ -77,7 +75,7 @@ class Draft:
     indexed: int = 0
 
     def abandon(self) -> None:
-        """Stop; what was made is of no use."""
+        """Stop the build; the copy is out of date."""
         self.is_abandoned = True
         if self.process is not None:
             self.process.kill()
@@ -85,7 +83,7 @@ class Draft:
     def bring_changes(
         self, old: EdgeShard, new: EdgeShard, lock: AbstractContextManager[object]
     ) -> None:
-        """Make the changes in the copy; later ones are noted from here on.
+        """Repeat the changes in the copy; record later ones separately.
 
         Args:
             old: The current shard.
@@ -104,6 +102,13 @@ def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
     for name, index in old.info().payload_schema.items():
         if name not in known and index.params is not None:
             new.update(UpdateOperation.create_field_index(name, index.params))
+
+
+def copy_points(records: Sequence[Record], new: EdgeShard) -> None:
+    """Write points that were read with vectors and payload."""
+    points = [Point(each.id, each.vector or {}, each.payload) for each in records]
+    if points:
+        new.update(UpdateOperation.upsert_points(points))
 
 
 def _batches(ids: Iterable[UUID]) -> Iterator[list[int | UUID | str]]:

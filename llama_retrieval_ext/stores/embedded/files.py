@@ -25,11 +25,11 @@ from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 
 C = TypeVar("C", bound=StoreConfig)
 
-# The engine writes to memory-mapped files: where the disk is full that kills the process. So much
-# must be left when nodes are added; the engine's own files grow by up to 32 MB at a time. Measured
-# on disks of 200 MB, 4 MB were enough, and without any the process died.
+# Bytes that must stay free when nodes are added. The engine writes to memory-mapped files, and on a
+# full disk that kills the process; its files grow by up to 32 MB at a time. On disks of 200 MB, 4
+# MB were enough, and with none the process died.
 MIN_FREE_BYTES: Final = 64 * 2**20
-# Opening and deleting write little, and must be possible on a disk that is too full to add to.
+# Opening and deleting write little, and must work on a disk that is too full for adding.
 SOME_BYTES: Final = 4 * 2**20
 # The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
@@ -59,7 +59,7 @@ def prepare(directory: Path) -> None:
 
 
 def is_new(path: str | Path) -> bool:
-    """Whether opening a store there would make one."""
+    """Return whether opening a store there would create it."""
     return not (Path(path).expanduser() / MANIFEST).is_file()
 
 
@@ -68,7 +68,7 @@ def clear_errors(directory: Path) -> Generator[None]:
     """Raise errors of the operating system as `StoreUnavailableError`."""
     try:
         yield
-    except StoreUnavailableError:  # an OSError itself, and clear enough
+    except StoreUnavailableError:  # is an OSError, too
         raise
     except OSError as error:
         raise StoreUnavailableError(_explained(error, directory)) from error
@@ -107,7 +107,7 @@ CAN_FREEZE: Final = sys.platform != "win32"
 
 
 class DirectoryLock:
-    """A lock that dies with its process. On Windows only the engine's own lock remains.
+    """A lock that ends with its process. On Windows there is only the engine's own lock.
 
     Args:
         directory: Is locked by a file in it.
@@ -169,16 +169,16 @@ class FreezingLock:
 
     @property
     def _is_usable(self) -> bool:
-        # A forked child has its parent's lock, and would release that.
+        # A forked child shares its parent's lock, and would release it.
         return not self._file.closed and os.getpid() == self._process
 
 
 @contextmanager
 def frozen(directory: Path) -> Generator[None]:
-    """Keep the writer of a directory, in whatever process, from writing; needs no right to write.
+    """Block writes to a directory by any process; needs no permission to write.
 
     Raises:
-        StoreUnavailableError: It is open in an earlier release, which does not look for this.
+        StoreUnavailableError: An earlier release has it open, which does not honour this lock.
     """
     path = directory / FREEZE
     is_ours = path.exists()
@@ -251,7 +251,7 @@ def in_use(directory: Path) -> str:
 
 
 FORMAT: Final = 1
-# Releases that read format 1 only look for the first shard, and would create an empty one.
+# Releases that read only format 1 open the first shard, and would create an empty one.
 _COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
@@ -288,7 +288,7 @@ class EmbeddedParams:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRequest(ConfigRequest):
-    """The config that an opener requests; ``index`` may be another each time."""
+    """The config that an opener requests; ``index`` may change from one opening to the next."""
 
     vectors: Vectors | None = None
     index: IndexKind | None = None
@@ -325,7 +325,7 @@ def read_config(directory: Path) -> EmbeddedConfig | None:
 
 
 def write_config(directory: Path, config: EmbeddedConfig) -> None:
-    """Record the config atomically, whenever the process or the machine dies."""
+    """Record the config atomically, also if the process or the machine dies."""
     data = {"format": _COMPACTED if config.generation else FORMAT, **config.to_dict()}
     draft = directory / DRAFT
     with draft.open("w", encoding="utf-8") as file:

@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
     Within,
 )
 
-# What the engine's own filters are declared to hold.
+# The types that the engine declares for the parts of a filter.
 _Part: TypeAlias = (
     FieldCondition
     | IsEmptyCondition
@@ -42,13 +42,13 @@ EVERYTHING: Final = Filter()
 
 
 def as_edge_filter(clause: Clause) -> Filter:
-    """The engine's filter for a clause."""
+    """Return the engine's filter for a clause."""
     part = _part(clause)
     return part if isinstance(part, Filter) else Filter(must=[part])
 
 
 def filter_of(clause: Clause | None) -> Filter | None:
-    """The engine's filter for a clause, if there is one."""
+    """Return the engine's filter for a clause; None for None."""
     return None if clause is None else as_edge_filter(clause)
 
 

@@ -1,8 +1,8 @@
 """Builds the index of a store while searches and writes go on.
 
-The files of the shard are copied, and a process of its own indexes the copy. What was written
-meanwhile is brought over, and then the config names the new shard. Whoever dies in between leaves
-the old shard as it was; what is added later lies beside the index, and is compared one by one.
+The files of the shard are copied, and a separate process indexes the copy. Later writes are then
+repeated in the copy, and the config names the copy as the current shard. If either process dies
+before that, the old shard stays current. Nodes that are added later are compared one by one.
 """
 
 import json
@@ -38,15 +38,15 @@ from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
 _logger = logging.getLogger(__name__)
 
-# As many nodes that are not indexed start a build.
+# How many nodes that are not indexed start a build.
 BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
 _LINKS: Final = 16
-# The engine compares embeddings one by one where a filter leaves less than this of them.
+# If the vectors that pass a filter are smaller than this, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
 _EF: Final = 100
-# Integers are a coarse measure: so many times more hits are scored by what is stored.
+# How many times more candidates are selected by integers, to be scored by the stored floats.
 _OVERSAMPLING: Final = 3.0
-# Fewer changes than this are brought over while writers wait.
+# Writers wait while the last changes, at most this many, are repeated in the copy.
 _FEW: Final = 1_000
 _NOISE: Final = 1e-6
 _DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
@@ -106,7 +106,7 @@ def _count(shard: EdgeShard) -> int:
 def _indexed(shard: EdgeShard) -> int:
     """Return how many embeddings a shard that was just built has in an index."""
     info = shard.info()
-    # The engine counts the vectors for keywords, too: all of them are indexed.
+    # The engine's count includes the vectors for keywords, which are always indexed.
     return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
 
 
@@ -124,7 +124,7 @@ def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchP
 def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
     """Return the share of the nearest of random nodes that a search with the index finds.
 
-    A hit counts if it is as near as the last of the exact search, whichever of equal ones it is.
+    A hit counts if its score is at least that of the last hit of the exact search.
     """
     sample = shard.query(QueryRequest(limit=n, query=Sample.Random, with_vector=[DENSE]))
     found = true = 0
@@ -158,7 +158,7 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     nodes = directory.read(_count, empty=0)
     if nodes - directory.config.indexed < least or nodes < directory.build_from:
         return
-    directory.build_from = nodes + least  # also after a failure: not with every batch again
+    directory.build_from = nodes + least  # after a failure, too: no new attempt with each batch
     Thread(target=_build_quietly, args=(directory, min_free), daemon=True).start()
 
 
@@ -170,10 +170,10 @@ def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
 
 
 def build(directory: StoreDirectory, *, min_free: int) -> bool:
-    """Index all nodes; wait for a build that is under way.
+    """Index all nodes, after any build that is running.
 
     Returns:
-        Whether it was done; not if the store was emptied, compacted or closed meanwhile.
+        Whether it was done; False if the store was emptied, compacted or closed meanwhile.
     """
     with directory.drafting:
         draft = directory.start_draft(min_free=min_free)
@@ -191,7 +191,7 @@ def build(directory: StoreDirectory, *, min_free: int) -> bool:
 
 
 def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
-    """Continue with the indexed copy, once it has what was written meanwhile."""
+    """Repeat later writes in the indexed copy, and make it the current shard."""
     new = EdgeShard.load(str(draft.folder))
     is_current = False
     try:
@@ -218,7 +218,7 @@ def _index_files(draft: Draft) -> None:
         "m": 0 if config.index == "exact" else _LINKS,
         "full_scan_kb": FULL_SCAN_KB,
     }
-    # -P: the folder of the program has modules of common names.
+    # -P: modules in the program's folder would hide others of the same name.
     program = [sys.executable, "-P", str(Path(build_index.__file__)), str(draft.folder)]
     with subprocess.Popen(  # noqa: S603 - our own program
         [*program, json.dumps(settings)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE

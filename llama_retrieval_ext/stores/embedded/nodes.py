@@ -1,8 +1,8 @@
 """Adds, reads, counts and deletes nodes, and compacts a store.
 
 The engine only marks deleted and replaced nodes. Its own ``optimize`` holds Python's global lock
-for as long as it runs, and builds a graph that makes searches inexact; nodes that are copied to a
-new shard, a batch at a time, do neither.
+while it runs, and builds a graph that makes searches inexact. Copying nodes to a new shard, a batch
+at a time, does neither.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.draft import copy_schema
+from llama_retrieval_ext.stores.embedded.draft import copy_points, copy_schema
 from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
@@ -39,7 +39,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     prepare_batches,
 )
 
-# The engine holds Python's global lock while it takes points over: some milliseconds for these.
+# The engine holds Python's global lock while it adds points: some milliseconds for this many.
 BATCH: Final = 256
 # A node is written to the log and to the storage, and its metadata also to indexes.
 _COPIES: Final = 3
@@ -117,12 +117,12 @@ def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
 
 
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
-    """How many nodes match."""
+    """Return how many nodes match."""
     return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
-    """The embeddings of nodes by id, without those that are not there."""
+    """Return the embeddings of those of the nodes that exist, by id."""
     by_point = {point_id(node_id): node_id for node_id in node_ids}
     records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
     vectors = {record.id: record.vector for record in records}
@@ -157,9 +157,9 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
 
 
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
-    """Copy the nodes that there are to a new shard, and remove the old one.
+    """Copy the remaining nodes to a new shard, and remove the old one.
 
-    Searches go on meanwhile; writers wait, about 0.1 ms a node.
+    Searches continue; writers wait, about 0.1 ms a node.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)
@@ -176,8 +176,6 @@ def _copy(old: EdgeShard, new: EdgeShard) -> None:
         records, following = old.scroll(
             ScrollRequest(limit=BATCH, offset=following, with_payload=True, with_vector=True)
         )
-        points = [Point(each.id, each.vector or {}, each.payload) for each in records]
-        if points:
-            new.update(UpdateOperation.upsert_points(points))
+        copy_points(records, new)
         if following is None:
             return

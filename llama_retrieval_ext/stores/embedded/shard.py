@@ -34,7 +34,7 @@ _DISTANCES: Final = {
     "euclid": Distance.Euclid,
 }
 
-# The engine compares integers only where it has built an index; it scores anew by what is stored.
+# The engine uses integers only in an index; it rescores by the stored floats.
 _DATATYPES: Final = {
     "float32": VectorStorageDatatype.Float32,
     "float16": VectorStorageDatatype.Float16,
@@ -45,7 +45,7 @@ _DATATYPES: Final = {
 def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
     """Open the shard that a config names, created if missing; None without a dimension.
 
-    Remains of other shards, as a crash leaves them, are deleted.
+    Other shards, which a crash may have left, are deleted.
     """
     kept = shard_folder(directory, config) if config.dimension else None
     for folder in directory.glob("shard*"):
@@ -81,14 +81,14 @@ def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
 
 
 def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
-    """Delete a closed shard; a crash meanwhile leaves nothing that looks like one."""
+    """Delete a closed shard; renamed first, so that a crash leaves no partial shard."""
     shutil.rmtree(directory / _OLD, ignore_errors=True)
     shard_folder(directory, config).rename(directory / _OLD)
     shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
 def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
-    # Under another name until it is complete: half a shard could not be told from a broken one.
+    # Under another name until it is complete: a partial shard looks like a broken one.
     shard = EdgeShard.create(
         str(directory / _DRAFT),
         EdgeConfig(

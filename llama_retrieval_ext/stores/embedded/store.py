@@ -49,15 +49,14 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 class EmbeddedVectorStore(EngineStore):
     """A vector store in a directory, with keyword search and exact filters, and without a server.
 
-    The directory is created if missing, and can be open in one process at a time; in that process
-    as often as you like. Added nodes survive a crash of the process. Threads may share a store.
+    The directory is created if missing. One process at a time can have it open, by any number of
+    store objects. Added nodes survive a crash of the process. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
-    higher is better, whatever the mode. Every embedding is compared, until there is an index: see
-    `index`. BM25 has
-    k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first nodes that are added
-    to an empty store (smoothed with ten pseudo-documents of 100 terms) and stays, so that no weight
-    ever has to be computed again.
+    higher is better in every mode. Without an index (see `index`), a search compares every
+    embedding. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first
+    nodes that are added to an empty store (smoothed with ten pseudo-documents of 100 terms) and
+    then fixed, so that stored weights stay valid.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary one that is removed when closed.
@@ -66,11 +65,11 @@ class EmbeddedVectorStore(EngineStore):
         dim: Dimension of the embeddings; None for that of the first that are added.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         min_free_bytes: How much room `add` must leave on the disk.
-        vectors: How embeddings are stored: ``float32``; ``float16``, half as large; or ``int8``,
-            float16 with integers beside them once there is an index, which finds by these and
-            scores by the others. None for what is recorded, or float32.
-        index: ``auto`` builds an HNSW index when 100,000 nodes are not in one, ``hnsw`` when 10,000
-            are not, both in the background; ``exact`` never does. None for what is recorded, or
+        vectors: How embeddings are stored: ``float32``; ``float16``, half as large; or ``int8``:
+            float16, and once an index is built also 8-bit integers, by which a search selects
+            candidates before it scores them by float16. None for what is recorded, or float32.
+        index: ``auto`` builds an HNSW index in the background when 100,000 nodes are not indexed,
+            ``hnsw`` when 10,000 are not; ``exact`` never does. None for what is recorded, or
             ``auto``.
 
     Raises:
@@ -119,7 +118,7 @@ class EmbeddedVectorStore(EngineStore):
             path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
         )
         self._searcher = EmbeddedSearch(self._opened.directory)
-        # Also when the store is garbage, and at the interpreter's exit.
+        # Runs also when the store is garbage-collected, and at the interpreter's exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
 
     @property
@@ -141,9 +140,9 @@ class EmbeddedVectorStore(EngineStore):
     def compact(self) -> int:
         """Give back the disk space of nodes that were deleted or replaced.
 
-        The nodes that there are go to new files, which takes room for both, and about 0.1 ms a
-        node. Searches go on meanwhile; writers wait. An index is built anew, as by `build_index`,
-        and then writes go on, too. Whenever the process dies, nothing is lost.
+        The remaining nodes are copied to new files, which needs room for both and about 0.1 ms a
+        node. Searches continue; writers wait. A store with an index is indexed again as by
+        `build_index`, and writes continue, too. Nothing is lost if the process dies.
 
         Returns:
             How many bytes fewer the directory takes.
@@ -156,18 +155,18 @@ class EmbeddedVectorStore(EngineStore):
         if not self.index_info().indexed:
             return compact(self._directory, min_free=self.min_free_bytes)
         before = bytes_on_disk(self._directory.path)
-        build(self._directory, min_free=self.min_free_bytes)  # copies only what is there
+        build(self._directory, min_free=self.min_free_bytes)  # deleted nodes are not copied
         return max(0, before - bytes_on_disk(self._directory.path))
 
     def build_index(self) -> bool:
-        """Index all nodes now, whatever their number, and wait for that.
+        """Index all nodes now, however few, and wait until it is done.
 
-        It takes room for a second copy of the files, and about a millisecond a node on one core, in
-        a process of its own. Searches and writes go on meanwhile; only while the files are copied,
-        writers wait. Whenever a process dies, nothing is lost.
+        A separate process builds the index. It needs room for a second copy of the files, and one
+        to two milliseconds a node on one core. Searches and writes continue; writers wait only
+        while the files are copied. Nothing is lost if either process dies.
 
         Returns:
-            Whether there is an index: not where there are no nodes, or too few for the engine, or
+            Whether there is an index: False if there are no nodes, or too few for the engine, or
             if the store was emptied, compacted or closed meanwhile.
 
         Raises:
@@ -185,7 +184,7 @@ class EmbeddedVectorStore(EngineStore):
         return self.index_info().indexed > 0
 
     def check_recall(self, n: int = 100, *, top_k: int = 10) -> float:
-        """Return the share of true nearest nodes that searches find; see `KnowledgeBase`."""
+        """Return the share of the true nearest nodes that searches find; see `KnowledgeBase`."""
         check_count(n, "n")
         check_count(top_k, "top_k")
         config = self._config
@@ -198,7 +197,7 @@ class EmbeddedVectorStore(EngineStore):
         return index_info(self._directory)
 
     def load(self, directory: Path) -> None:
-        """Replace all by a copy of another store, which nobody writes to meanwhile."""
+        """Replace all nodes by a copy of another store's, which must not change meanwhile."""
         self._directory.load(directory)
 
     @property
@@ -296,7 +295,7 @@ class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
 
     @property
     def features(self) -> EngineFeatures:
-        """Everything but async: the engine blocks, for milliseconds."""
+        """All features but async: the engine blocks, for milliseconds."""
         return _features(self.store.distance)
 
     def index_used(self, *, exact: bool) -> str:

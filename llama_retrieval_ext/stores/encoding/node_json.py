@@ -29,7 +29,7 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A node class and what its fields hold unless they are stored.
+    """A node class and the values of its fields that are not stored.
 
     Attributes:
         type: The class.
@@ -63,22 +63,21 @@ _BY_CLASS: Final[dict[type[BaseNode], Shape]] = {shape.type: shape for shape in 
 
 
 def shape_of(node: BaseNode) -> Shape:
-    """The shape of a node's class, or of the nearest class above it that has one."""
+    """Return the shape of a node's class, or of its nearest base class that has one."""
     for cls in type(node).__mro__:
         shape = _BY_CLASS.get(cls)
         if shape is not None:
             return shape
     raise ConfigurationError(
         f"node {node.node_id!r} is a {type(node).__name__}; this store keeps {', '.join(SHAPES)} "
-        "and what derives from them"
+        "and their subclasses"
     )
 
 
 def assembled(cls: type[M], values: dict[str, Any]) -> M:
-    """An instance with these values, which are known to be valid.
+    """Return an instance with these values, without validating them.
 
-    What ``cls.model_construct(**values)`` gives, in a third of its time: hits are built for every
-    query.
+    It equals ``cls.model_construct(**values)`` at a third of the time: every query builds hits.
     """
     instance = cls.__new__(cls)
     _set(instance, "__dict__", values)
@@ -88,7 +87,7 @@ def assembled(cls: type[M], values: dict[str, Any]) -> M:
     return instance
 
 
-Fields: TypeAlias = dict[str, Any]  # whatever the fields of a node hold
+Fields: TypeAlias = dict[str, Any]
 
 _TEXT_NODE = SHAPES["TextNode"]
 _KINDS = {str(kind.value): kind for kind in NodeRelationship}
@@ -96,7 +95,7 @@ _TYPES: dict[str, str] = {str(kind.value): kind for kind in ObjectType}
 _ID_FIRST = '{"id_":"'
 _ID_START = len(_ID_FIRST)
 _JSON = json.JSONDecoder()
-# In place of the metadata of a related node that is this node's own, as splitters make them.
+# Stands for the metadata of a related node that equals this node's own, as splitters make it.
 _OWN = 1
 
 

@@ -18,10 +18,10 @@ _ENDLESS: Final = {1: "cg", -1: "a "}
 
 
 def number_term(number: float) -> str:
-    """A string for a number; NaN is none.
+    """Return a string that orders as the number does; NaN is not allowed.
 
-    Whole numbers and those with a fraction stand in one order, with no loss: sign, exponent, digits
-    of the mantissa in base 16. A negative number has the digits of the positive one turned round.
+    It has the sign, the exponent and the digits of the mantissa in base 16, without loss, the same
+    for whole numbers and floats. Of a negative number, each digit is replaced by its complement.
 
     Examples:
         >>> number_term(3) == number_term(3.0) != number_term(2**53 + 1) != number_term(2**53)
@@ -47,7 +47,7 @@ def number_term(number: float) -> str:
 
 
 def _mantissa(numerator: int) -> str:
-    """The binary digits behind the first, in base 16, without zeros at the end."""
+    """Return the binary digits after the first, in base 16, without trailing zeros."""
     bits = numerator.bit_length() - 1
     fraction = numerator - (1 << bits)
     pad = -bits % 4
@@ -55,13 +55,13 @@ def _mantissa(numerator: int) -> str:
     return f"{fraction << pad:0{digits}x}".rstrip("0") if digits else ""
 
 
-# To the private characters at the end of Unicode, which nobody uses: one to one, so that equal
-# strings stay equal, others stay different, and a part stays a part.
+# Private characters at the end of Unicode, one for each surrogate, so that equality and substrings
+# of strings are preserved.
 _STAND_INS: Final = {0xD800 + i: 0x10D800 + i for i in range(0x800)}
 
 
 def utf8_safe(text: str) -> str:
-    r"""The text itself, or one with stand-ins for its lone surrogates.
+    r"""Return the text with its lone surrogates replaced.
 
     Examples:
         >>> utf8_safe("a\ud800") == "a\U0010d800"
@@ -78,7 +78,7 @@ def utf8_safe(text: str) -> str:
 
 
 def all_utf8_safe(values: Mapping[str, object]) -> dict[str, object]:
-    """The same for every string in nested dicts and lists, keys included."""
+    """Return nested dicts and lists with each string made `utf8_safe`, keys included."""
     return {utf8_safe(key): _safe(value) for key, value in values.items()}
 
 
@@ -94,13 +94,14 @@ def _safe(value: object) -> object:
             return value
 
 
-_SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
+_SCOPE_KEYS: Final = {TENANT_KEY, KB_KEY}
 
 
 def keyword_text(node: BaseNode) -> str:
     r"""Return a node's text for embedding models, without the ids of its tenant and base.
 
-    So a title in the metadata is found, and ``excluded_embed_metadata_keys`` counts here, too.
+    Keyword search therefore finds a title in the metadata, and skips the keys in
+    ``excluded_embed_metadata_keys``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -111,6 +112,8 @@ def keyword_text(node: BaseNode) -> str:
     shown = set(node.metadata).difference(node.excluded_embed_metadata_keys)
     if shown.isdisjoint(_SCOPE_KEYS):
         return node.get_content(MetadataMode.EMBED)
+    if shown <= _SCOPE_KEYS:
+        return node.get_content(MetadataMode.NONE)
     hidden = [*node.excluded_embed_metadata_keys, *_SCOPE_KEYS]
     bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
     return bare.get_content(MetadataMode.EMBED)

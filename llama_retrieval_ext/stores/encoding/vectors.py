@@ -14,7 +14,7 @@ Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
 
 @dataclass(frozen=True, slots=True)
 class ScoreRange:
-    """What the raw scores of a search mean. Higher is always better: backends negate distances.
+    """The meaning of a search's raw scores. Higher is always better: backends negate distances.
 
     Attributes:
         kind: ``cosine``, ``dot``, ``bm25``, ``negative_distance`` or ``unknown``.
@@ -37,7 +37,7 @@ def negated(distance: float) -> float:
     return -distance
 
 
-# From an engine's score to ours, where it reports cosines, inner products and distances as such.
+# From the scores of an engine that reports cosines, inner products and distances to ours.
 SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
     "cosine": cosine_score,
     "dot": float,
@@ -52,8 +52,8 @@ BM25_RANGE: Final = ScoreRange("bm25", 0.0, None)
 
 Vectors = list[list[float]]
 
-# The engine computes in single precision: the square of a longer vector overflows, and a shorter
-# one passes for normalised.
+# The engine computes in single precision: the squared length of a longer vector overflows, and the
+# engine takes a shorter one for normalised.
 _LONG: Final = 1e15
 _SHORT: Final = 1e-2
 
@@ -61,7 +61,7 @@ _SHORT: Final = 1e-2
 def document_vectors(
     nodes: Sequence[BaseNode], *, dimension: int, distance: Distance, where: object
 ) -> Vectors:
-    """The embeddings of nodes, ready for the engine."""
+    """Return the embeddings of nodes in the form that engines take."""
     vectors: Vectors = []
     for node in nodes:
         vector = node.embedding
@@ -82,11 +82,11 @@ def document_vectors(
 def query_vector(
     embedding: Sequence[float], *, dimension: int, distance: Distance, where: object
 ) -> list[float]:
-    """The embedding of a query, ready for the engine."""
+    """Return the embedding of a query in the form that engines take."""
     if len(embedding) != dimension:
         raise DimensionMismatchError(
             f"the query has an embedding of dimension {len(embedding)}, {where} holds {dimension}; "
-            "ask with the embedding model that the store was filled with"
+            "use the embedding model that the store was filled with"
         )
     return _ready(list(embedding), distance, None)
 
