@@ -35,6 +35,8 @@ def translate_error(error: Exception, where: str) -> Exception:
     if isinstance(error, UnexpectedResponse):
         return _of_status(error, where)
     if isinstance(error, ResponseHandlingException):
+        if "client has been closed" in str(error.source):
+            return StoreClosedError(f"{where} was closed; open it again")
         return StoreUnavailableError(
             f"{where} cannot be reached, or what answers is no Qdrant: {_described(error.source)}; "
             "check host, port and whether the server runs"
