@@ -10,6 +10,9 @@ import numpy as np
 from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, edge_order
 
 
+_MANY_OBJECTS = 100_000
+
+
 class NodeEntry(NamedTuple):
     """What memory holds of a node; the rest is on disk.
 
@@ -216,8 +219,8 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
+        # otherwise be gone through at once. To count what is frozen takes as long as there is.
+        if gc.get_count()[0] > _MANY_OBJECTS and gc.get_freeze_count() == 0:
             gc.freeze()
             gc.unfreeze()
         if enabled:
