@@ -9,7 +9,6 @@ import numpy as np
 
 from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, edge_order
 
-
 _MANY_OBJECTS = 100_000
 
 

@@ -35,12 +35,7 @@ def translate_error(error: Exception, where: str) -> Exception:
     if isinstance(error, UnexpectedResponse):
         return _of_status(error, where)
     if isinstance(error, ResponseHandlingException):
-        if "client has been closed" in str(error.source):
-            return StoreClosedError(f"{where} was closed; open it again")
-        return StoreUnavailableError(
-            f"{where} cannot be reached, or what answers is no Qdrant: {_described(error.source)}; "
-            "check host, port and whether the server runs"
-        )
+        return _of_transport(error.source, where)
     if isinstance(error, ResourceExhaustedResponse):
         return StoreUnavailableError(f"{where} is asked too often: {error}; try again later")
     if isinstance(error, grpc.RpcError):
@@ -53,6 +48,15 @@ def refused_credentials(where: str) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"{where} refused the credentials; name the environment variable that holds the right key: "
         "?api_key_env=NAME"
+    )
+
+
+def _of_transport(error: Exception, where: str) -> StoreError:
+    if "client has been closed" in str(error):
+        return StoreClosedError(f"{where} was closed; open it again")
+    return StoreUnavailableError(
+        f"{where} cannot be reached, or what answers is no Qdrant: {_described(error)}; "
+        "check host, port and whether the server runs"
     )
 
 
