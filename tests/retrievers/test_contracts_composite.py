@@ -25,8 +25,7 @@ from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 MODEL = FakeEmbedding()
 ENGLISH_AND_CHINESE = SAMPLE_QUERIES[:2]
@@ -84,7 +83,7 @@ class TestFused(ExpressionContract):
         return (vector | keyword) >> RRF()
 
 
-class TestPipeline(RankingContract, IsolationContract):
+class TestPipeline(ExpressionContract):
     @pytest.fixture
     def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
         return (vector | keyword) >> WeightedSum(weights=(0.7, 0.3)) >> Top(8)
