@@ -10,6 +10,8 @@ import numpy as np
 from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, Partition, edge_order
 from llama_retrieval_ext.graph.sqlite_rows import GraphRows
 
+_MANY_OBJECTS = 100_000
+
 
 class NodeEntry(NamedTuple):
     """The part of a node that is in memory; the rest is on disk.
@@ -231,8 +233,8 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
+        # otherwise be gone through at once. To count what is frozen takes as long as there is.
+        if gc.get_count()[0] > _MANY_OBJECTS and gc.get_freeze_count() == 0:
             gc.freeze()
             gc.unfreeze()
         if enabled:

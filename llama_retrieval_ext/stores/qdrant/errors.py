@@ -37,10 +37,7 @@ def translate_error(error: Exception, where: str) -> Exception:
         status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
         return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)
     if isinstance(error, ResponseHandlingException):
-        return StoreUnavailableError(
-            f"{where} cannot be reached, or what answers is no Qdrant: {_described(error.source)}; "
-            "check host, port and whether the server runs"
-        )
+        return _of_transport(error.source, where)
     if isinstance(error, ResourceExhaustedResponse):
         return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
     if isinstance(error, grpc.RpcError):
@@ -48,6 +45,15 @@ def translate_error(error: Exception, where: str) -> Exception:
         code, details = (error.code(), error.details()) if called else (None, error)
         return _of_status(_RPC.get(code, 0), f"{code}: {details}", where)
     return _of_local_mode(error, where)
+
+
+def _of_transport(error: Exception, where: str) -> StoreError:
+    if "client has been closed" in str(error):
+        return StoreClosedError(f"{where} was closed; open it again")
+    return StoreUnavailableError(
+        f"{where} cannot be reached, or what answers is no Qdrant: {_described(error)}; "
+        "check host, port and whether the server runs"
+    )
 
 
 def _of_status(status: int, message: str, where: str) -> StoreError:

@@ -246,7 +246,8 @@ def mean_length(batches: Sequence[Batch]) -> float:
     count as far too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
     """
     lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
-    return (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
+    mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
+    return mean
 
 
 def point_id(node_id: str) -> UUID:
