@@ -1,7 +1,7 @@
 """`EngineSearch`, the search skeleton that all engines share, and `EngineBackend` over it."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -295,11 +295,13 @@ class EngineSearch(ABC, Generic[F, S, H]):
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
-        unknown = [key for key in tied if key not in self._names]
+        names = self._names  # another search may replace it
+        unknown = [key for key in tied if key not in names]
         texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
-        self._note_names(texts)
+        found_names = {key: node_id_in(text) for key, text in texts.items()}
+        self._keep_names(found_names)
         near, sharing = (
-            self._in_order(leg)[: request.top_k]
+            _in_order(leg, ChainMap(found_names, names))[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
         best = choose(near, sharing)
@@ -312,18 +314,11 @@ class EngineSearch(ABC, Generic[F, S, H]):
         ]
         return ordered_candidates(found)[:top_k]
 
-    def _note_names(self, texts: Mapping[str, str]) -> None:
+    def _keep_names(self, names: Mapping[str, str]) -> None:
         """Keep the node ids of keys, which never change."""
-        if len(self._names) + len(texts) > _MOST_NAMES:
+        if len(self._names) + len(names) > _MOST_NAMES:
             self._names = {}
-        self._names.update((key, node_id_in(text)) for key, text in texts.items())
-
-    def _in_order(self, leg: list[ScoredId]) -> list[ScoredId]:
-        """Return keys with scores, best first, equal scores by node id as far as it is known."""
-        if not has_ties([score for _, score in leg]):
-            return leg
-        name = self._names.get
-        return sorted(leg, key=lambda each: (-each[1], name(each[0], each[0])))
+        self._names.update(names)
 
     def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
         pairs = zip(map(self.key, hits), scores, strict=True)
@@ -349,6 +344,13 @@ AnySearch = EngineSearch[Any, Any, Any]
 def has_ties(scores: Sequence[float]) -> bool:
     """Return whether scores do not fall strictly."""
     return any(map(le, scores, islice(scores, 1, None)))
+
+
+def _in_order(leg: list[ScoredId], names: Mapping[str, str]) -> list[ScoredId]:
+    """Return keys with scores, best first, equal scores by node id as far as it is known."""
+    if not has_ties([score for _, score in leg]):
+        return leg
+    return sorted(leg, key=lambda each: (-each[1], names.get(each[0], each[0])))
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
